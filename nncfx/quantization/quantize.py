@@ -254,9 +254,13 @@ def _quantize(
     insert_quantizers(model, hooks)
     rounding = methods.rounding_for(plan)
     exact: dict[str, Tensor] = {}
+    if methods.correct_biases:
+        exact = {
+            name: one.detach().clone()
+            for name, one in model.named_parameters()
+            if rounding is not None or one.ndim == 1  # biases at least change
+        }
     if rounding is not None:
-        if methods.correct_biases:
-            exact = {name: one.detach().clone() for name, one in model.named_parameters()}
         round_weights(model, inputs, method=rounding, most_bits=methods.rounded_bits)
     if methods.correct_biases:
         was_asked = "correct_biases" in methods.asked

@@ -11,7 +11,7 @@ from nncfx.algorithms.channel_pruning.choice import ChannelChoice, choice_of
 from nncfx.algorithms.channel_pruning.config import ChannelPruningConfig
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController, PruningSubject
 from nncfx.algorithms.channel_pruning.masked_norm_statistics import LivingNorms, with_hooks_only
-from nncfx.algorithms.channel_pruning.scopes import keep_classes, read_within
+from nncfx.algorithms.channel_pruning.scopes import keep_classes, read_within, take_trained
 from nncfx.channels import analyze_channels
 from nncfx.channels.trace import MENDABLE
 from nncfx.config import PruningConfig
@@ -123,7 +123,7 @@ class ChannelPruningBuilder(Builder[C]):
     def _find(self, model: NNCFNetwork) -> PruningSubject:
         graph, choice = model.nncf.graph, self.choice()
         considered = list(self.considered(model))
-        channels = self.taken(model, considered)
+        channels = take_trained(self.taken(model, considered))
         if self.config.params.form == "class":
             channels = keep_classes(channels)
         norms = norm_parameters(model, graph.operations)

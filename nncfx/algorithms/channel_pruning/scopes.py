@@ -24,12 +24,14 @@ __all__ = [
     "take_branches",
     "take_heads",
     "take_neurons",
+    "take_trained",
 ]
 
 _HELD = (
     'the code gives \'{place}\' the number of channels; with "form": "auto" in its params the '
     "algorithm prunes them, and thinning makes the module around it a graph module"
 )
+_UNTRAINED: Final = "no parameter makes them, so that they have no score"
 _MULTIPLYING = ("attention", "contraction", "lookup")
 _OF_ACTIVATIONS = ("attention", "matmul")
 """Kinds whose operands are activations; a layer's weight may be one that the forward computes."""
@@ -81,6 +83,19 @@ def keep_classes(channels: Channels) -> Channels:
         channels,
         group_sets=tuple(
             _fixed(one, None if one.held is None else _HELD.format(place=one.held))
+            for one in channels
+        ),
+    )
+
+
+def take_trained(channels: Channels) -> Channels:
+    """Return `channels` with the sets fixed that no parameter makes, but a buffer."""
+    return dataclasses.replace(
+        channels,
+        group_sets=tuple(
+            _fixed(
+                one, _UNTRAINED if all(m.is_buffer for m in one.by_role(Role.PRODUCER)) else None
+            )
             for one in channels
         ),
     )

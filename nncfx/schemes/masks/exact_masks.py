@@ -274,7 +274,7 @@ def _producer_slices(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list
     if not matrices:
         raise CompressionError(
             f"No parameter produces the channels of '{group_set.name}', so its groups have no "
-            "score. Mark the set as fixed, or ignore it.",
+            "score. Give channels of which the set is fixed.",
         )
     return [group_slices(member, tensor.detach()) for member, tensor in matrices]
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import nncfx
 from nncfx.algorithms.channel_pruning.scopes import Spared, producing_operations, spare
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
@@ -88,3 +89,24 @@ def test_buffers_that_make_a_weight_have_no_other_name() -> None:
     assert isinstance(model, NNCFNetwork)
     made = producing_operations(model.nncf.channels, model, model.nncf.graph)
     assert "Sequential/Linear[0]/linear_0" in {one.address for each in made for one in each}
+
+
+def test_what_a_buffer_makes_is_left_and_the_rest_pruned() -> None:
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.inner, self.last = (
+                nn.Conv2d(n, 16, 3, padding=1) for n in (3, 16, 16)
+            )
+            self.register_buffer("kernel", torch.ones(16, 16, 3, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = nn.functional.conv2d(self.first(x).relu(), self.kernel, padding=1)
+            return self.last(self.inner(x).relu())
+
+    params = {"prune_first_conv": True, "align": 1}
+    item = {"algorithm": "filter_pruning", "pruning_init": 0.5, "params": params}
+    controller, model = nncfx.create_compressed_model(Fixed(), {"compression": item}, INPUTS)
+    assert controller.statistics().spared["kernel"].startswith("no parameter makes them")
+    widths = {name: one.shape[0] for name, one in nncfx.thin(model).model.named_parameters()}
+    assert widths["inner.weight"] == 8
