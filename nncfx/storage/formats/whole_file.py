@@ -152,9 +152,11 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
     with _told(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(f".{target.name}.part")
-        with _claimed(draft, lambda: os.open(draft, os.O_RDWR | os.O_CREAT, 0o666)):
+        # a file apart: safetensors writes another one, and renames that onto the draft
+        lock = target.with_name(f".{target.name}.lock")
+        with _claimed(lock, lambda: os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)):
             try:
-                mode = _mode(target, draft)
+                mode = _mode(target, lock)
                 yield draft
                 draft.chmod(mode)  # libraries write files of their own, some for the owner alone
                 sync(draft)
@@ -162,6 +164,9 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
             except BaseException:
                 draft.unlink(missing_ok=True)
                 raise
+            finally:
+                with contextlib.suppress(OSError):  # Windows keeps what is open
+                    lock.unlink()
             sync(target.parent)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -101,7 +102,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> N
             draft.write_bytes(b"half")
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(process, 0)
-    assert [entry.read_bytes() for entry in tmp_path.iterdir()] == [b"half"]
+    assert sorted(entry.read_bytes() for entry in tmp_path.iterdir()) == [b"", b"half"]  # the lock
     write_whole(tmp_path / "a", [b"new"])
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("a", b"new")]
 
@@ -118,6 +119,21 @@ def test_writers_of_one_path_do_not_mix(tmp_path: Path) -> None:
     content = path.read_bytes()
     assert content == content[:1] * 500
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_writers_wait_for_one_whose_library_renames_onto_the_draft(tmp_path: Path) -> None:
+    def write(letter: bytes) -> None:
+        for _ in range(20):
+            with writing(tmp_path / "a") as draft:
+                own = tmp_path / f"own-{letter!r}"
+                own.write_bytes(letter)
+                own.replace(draft)  # as safetensors does
+                time.sleep(0.001)
+                assert draft.read_bytes() == letter
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, [b"a", b"b", b"c", b"d"]))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
 
 
 def test_files_of_one_write_appear_together_and_leave_no_draft(tmp_path: Path) -> None:
