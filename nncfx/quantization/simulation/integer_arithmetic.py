@@ -143,8 +143,9 @@ class _Kernels(TorchFunctionMode):
         if rule is not None:
             return rule(self, call)
         name = func.__name__
-        if args and name.endswith("_") and not name.endswith("__"):
-            self._forget(args[0])  # changed in place
+        is_changed = name.endswith("_") and not name.endswith("__")
+        if args and (is_changed or name == "__setitem__" or call.kwargs.get("inplace")):
+            self._forget(args[0])
         return call.run()
 
     def contract(self, call: Call) -> Tensor:

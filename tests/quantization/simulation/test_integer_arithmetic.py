@@ -297,7 +297,23 @@ def test_a_model_without_quantizers_is_refused(*, is_wrapped: bool) -> None:
         pass
 
 
-def test_what_is_changed_in_place_is_no_integer_any_more() -> None:
+def _first_row_away(x: Tensor) -> Tensor:
+    x[:1] = 0.3
+    return x
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.mul_(0.3),
+        lambda x: F.elu(x, inplace=True),
+        lambda x: F.leaky_relu(x, 0.3, inplace=True),
+        _first_row_away,
+    ],
+)
+def test_what_is_changed_in_place_is_no_integer_any_more(
+    change: Callable[[Tensor], Tensor],
+) -> None:
     class Changed(nn.Module):
         def __init__(self, *, in_place: bool) -> None:
             super().__init__()
@@ -308,8 +324,7 @@ def test_what_is_changed_in_place_is_no_integer_any_more() -> None:
         @override
         def forward(self, x: Tensor) -> Tensor:
             x = self.first(x)
-            x = x.mul_(0.3) if self.in_place else x * 0.3
-            return self.second(x)
+            return self.second(change(x if self.in_place else x * 1))
 
     x = torch.randn(4, 8)
     results = []
