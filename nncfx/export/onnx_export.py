@@ -26,6 +26,7 @@ from nncfx.export.capture.dynamic_batch import (
 )
 from nncfx.export.capture.export_failure import as_export_error
 from nncfx.export.capture.exportable_calls import ExportableCalls
+from nncfx.export.capture.patched_exporter import patched_exporter
 from nncfx.export.capture.preparation import (
     check_writable,
     inferring,
@@ -34,7 +35,6 @@ from nncfx.export.capture.preparation import (
     warn_idle_quantizers,
 )
 from nncfx.export.capture.quantizer_inputs import Shapes, check_quantizer_inputs, quantizer_inputs
-from nncfx.export.capture.quick_exporter import quick_exporter
 from nncfx.export.capture.recurrent_shapes import recurrent_shapes
 from nncfx.export.capture.tensor_names import (
     name_open_axes,
@@ -251,7 +251,7 @@ def _capture(
 ) -> torch.onnx.ONNXProgram:
     try:
         know_shapes()
-        with quick_exporter(), contextlib.ExitStack() as stack:
+        with patched_exporter(), contextlib.ExitStack() as stack:
             stack.enter_context(recurrent_shapes())
             with _quiet():
                 captured = captured_program(model, call, axes)
