@@ -8,6 +8,7 @@ import onnx
 import pytest
 import torch
 
+import nncfx
 from nncfx.errors import MissingExtraError, RuntimeFailure
 from nncfx.export import ExportResult
 from nncfx.runtimes import BuildOptions, runtime_named
@@ -53,3 +54,18 @@ def test_a_refused_file_is_told_with_what_openvino_says_of_it(
     with pytest.raises(RuntimeFailure, match="Riddle") as failure:
         runtime_named("openvino").build(tmp_path / "riddle.onnx", BuildOptions())
     assert "Exception from" not in str(failure.value)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_alone_are_those_of_the_simulation_without_dynamic_quantization(
+    bits: int, tmp_path: Path
+) -> None:
+    """As docs/integer_export.md says; OpenVINO would round the inputs to 8 bits, too."""
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(64, 32)).eval(), torch.randn(4, 64)
+    group = 32 if bits < 8 else None
+    packed = nncfx.quantization.quantize_weights(model, [x], bits=bits, group_size=group)
+    file = nncfx.export_onnx(packed, tmp_path / "w.onnx", x, target="openvino")
+    options = BuildOptions(settings={"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0})
+    with runtime_named("openvino").build(file, options) as session:
+        np.testing.assert_allclose(session.run(x)[0], packed(x).detach(), atol=1e-5)
