@@ -146,9 +146,11 @@ _ALL = (
     AlgorithmSubject({"algorithm": "knowledge_distillation", "type": "softmax"}, has_level=False),
 )
 
-# a pair is tried once, in both orders
+# a pair of algorithms is tried once, in both orders, each with the first of its settings
+_FIRST = tuple({one.name: one for one in reversed(_ALL)}.values())
 SUBJECTS = tuple(
-    dataclasses.replace(one, partners=_ALL[place + 1 :]) for place, one in enumerate(_ALL)
+    dataclasses.replace(one, partners=_FIRST[: _FIRST.index(one)]) if one in _FIRST else one
+    for one in _ALL
 )
 
 
