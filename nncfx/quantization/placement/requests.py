@@ -76,7 +76,9 @@ class Requests:
         self.unify([tensor])
 
     def pass_relus(self) -> None:
-        """Move requests of producers for what only ReLUs read behind these, past max poolings.
+        """Move requests of producers for what only ReLUs read behind these.
+
+        On the way there may be max poolings and what only moves elements.
 
         There a convolution in integers ends all the same, as where a ReLU is part of its kernel.
         Rounded before, half of the integers would stand for numbers that become 0, and what is
@@ -132,8 +134,10 @@ class Requests:
         readers = [one.target for one in self.graph.outgoing(address) if one.source_port == port]
         operations = [self._operations.get(one) for one in readers]
         kinds = {"" if one is None else operation_kind(one.function) for one in operations}
-        if kinds == {"max_pool"} and len(readers) == 1:
-            return self._relus_behind((readers[0], 0))
+        if len(readers) == 1 and kinds <= {"max_pool", *MOVEMENTS}:
+            (one,) = operations
+            is_whole = one is not None and len(one.outputs) == 1  # else it may be a chunk
+            return self._relus_behind((readers[0], 0)) if is_whole else []
         return [(one, 0) for one in readers] if kinds == {"relu"} else []
 
     def _origins(self, edge: Edge, unified: frozenset[str]) -> list[Tensor]:

@@ -158,6 +158,38 @@ def test_a_convolution_whose_range_has_grown_beyond_its_relu6_is_in_integers(
     is_equal_in_integers(quantized, x, 2, tmp_path)
 
 
+class Turned(nn.Module):
+    """Calls ReLU with the channels last, as delay networks for speakers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(8, 8, 3), nn.Conv1d(8, 8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x).transpose(1, 2).relu().transpose(1, 2))
+
+
+class Gated(Turned):
+    """Splits what ReLU reads from what a gate reads."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x, gate = self.first(x).chunk(2, 1)
+        return self.second(torch.cat([x.relu(), gate.sigmoid()], 1))
+
+
+def test_what_is_split_before_a_relu_is_rounded_whole(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 8, 40)
+    is_equal_in_integers(nncfx.quantize(Gated().eval(), [x]), x, 2, tmp_path)
+
+
+def test_a_relu_behind_a_transposition_is_part_of_the_quantizer(tmp_path: Path) -> None:
+    """Rounded in front of it as well, ONNX Runtime would make one grid of the two."""
+    torch.manual_seed(0)
+    x = torch.randn(4, 8, 40)
+    is_equal_in_integers(nncfx.quantize(Turned().eval(), [x]), x, 2, tmp_path)
+
+
 class Memory(nn.Module):
     """Joins a constant to what it computes, as a recurrent network's first step does."""
 
