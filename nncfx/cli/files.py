@@ -25,6 +25,9 @@ def pack(
         Path | None, typer.Option(help="The file to write; else beside it, as .nncfx.")
     ] = None,
     *,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite without asking.")
+    ] = False,
     signed_zeros: Annotated[
         bool, typer.Option(help="Keep -0.0 apart from 0.0; without, files are often smaller.")
     ] = True,
@@ -33,7 +36,7 @@ def pack(
     from nncfx.storage import pack_safetensors
 
     check_file(source, ending=".safetensors")
-    target = _target(source, output, ".nncfx")
+    target = _target(source, output, ".nncfx", force=force)
     with Console(stderr=True).status(f"Packing {source.name}"):
         saved = pack_safetensors(source, target, signed_zeros=signed_zeros)
     _print_sizes(saved.path, saved.size_bytes, source)
@@ -56,7 +59,7 @@ def unpack(
     from nncfx.storage import unpack_safetensors
 
     check_file(source, ending=".nncfx")
-    target = _target(source, output, ".safetensors", may_ask=True, force=force)
+    target = _target(source, output, ".safetensors", force=force)
     with Console(stderr=True).status(f"Unpacking {source.name}"):
         saved = unpack_safetensors(source, target, max_bytes=max_bytes)
     _print_sizes(saved.path, saved.size_bytes, source)
@@ -143,9 +146,7 @@ _OTHERS: Final = (".pt", ".pth", ".py")
 """Endings that no command that asks for one reads; what is not known is read and judged."""
 
 
-def _target(
-    source: Path, output: Path | None, suffix: str, *, may_ask: bool = False, force: bool = False
-) -> Path:
+def _target(source: Path, output: Path | None, suffix: str, *, force: bool) -> Path:
     target = output or source.with_suffix(suffix)
     if target.resolve() == source.resolve():
         raise ArgumentError(f"'{source}' would replace itself. Name another file by --output.")
@@ -156,21 +157,14 @@ def _target(
         )
     if force or not target.exists():
         return target
-    if may_ask and sys.stdin.isatty():
+    if sys.stdin.isatty():
         typer.confirm(f"'{target}' is there already. Overwrite it?", abort=True)
-    elif output is None and not _is_packed(target):
+    elif output is None:
         raise ArgumentError(
             f"'{target}' is there already, and may be the only copy of something. Name the file "
             f"to write: --output {target}."
         )
     return target
-
-
-def _is_packed(file: Path) -> bool:
-    from nncfx.storage.formats.container import MAGIC
-
-    with file.open("rb") as content:
-        return content.read(len(MAGIC)) == MAGIC
 
 
 def _print_sizes(path: Path, size: int, source: Path) -> None:

@@ -72,10 +72,12 @@ def test_a_file_that_was_not_named_is_not_written_over(source: Path) -> None:
     with pytest.raises(ArgumentError, match=r"there already.*--output"):
         run("unpack", source.parent / "a.nncfx")
     assert source.read_bytes() == before
-    run("pack", source)  # over a file of ours
-    (source.parent / "a.nncfx").write_bytes(b"not ours")
+    packed = (source.parent / "a.nncfx").read_bytes()
     with pytest.raises(ArgumentError, match=r"there already.*--output"):
         run("pack", source)
+    assert (source.parent / "a.nncfx").read_bytes() == packed
+    run("pack", source, "--force")
+    assert (source.parent / "a.nncfx").read_bytes() != packed  # with its signs of zeros
 
 
 def test_inspect_file_shows_checksums(source: Path) -> None:

@@ -45,7 +45,9 @@ class BuildOptions:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a number of threads that no runtime has."""
+        """Refuse a number of threads that no runtime has; take texts for paths."""
+        if self.cache is not None:
+            object.__setattr__(self, "cache", Path(self.cache))
         if self.threads is not None and self.threads < 1:
             raise ArgumentError(
                 f"threads is {self.threads}; a session needs at least 1. "
