@@ -57,15 +57,19 @@ def parametrization_mend(model: nn.Module) -> str:
     modules = list(model.named_modules())
     new = [name for name, one in modules if parametrize.is_parametrized(one, "weight")]
     old = [name for name, one in modules if {"weight_g", "weight_v"} <= one._parameters.keys()]  # noqa: SLF001 (of any module)
-    spectral = [
-        name
-        for name, one in modules
-        if "weight_orig" in one._parameters and "weight_u" in one._buffers  # noqa: SLF001 (as above)
-    ]
+    spectral, pruned = (
+        [
+            name
+            for name, one in modules
+            if "weight_orig" in one._parameters and buffer in one._buffers  # noqa: SLF001 (as above)
+        ]
+        for buffer in ("weight_u", "weight_mask")
+    )
     mends = (
         (new, "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')"),
         (old, "torch.nn.utils.remove_weight_norm(module)"),
         (spectral, "torch.nn.utils.remove_spectral_norm(module)"),
+        (pruned, "torch.nn.utils.prune.remove(module, 'weight')"),
     )
     return "".join(
         f" A parametrization computes the weight of '{names[0]}'"

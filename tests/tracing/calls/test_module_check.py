@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import nncfx
 from nncfx.errors import ArgumentError, CompressionError, GraphError, TracingError
@@ -68,6 +69,7 @@ def test_a_benchmark_takes_paths_and_modules() -> None:
         (nn.utils.parametrizations.weight_norm, "parametrize.remove_parametrizations"),
         (nn.utils.weight_norm, "torch.nn.utils.remove_weight_norm"),
         (nn.utils.spectral_norm, "torch.nn.utils.remove_spectral_norm"),
+        (lambda one: prune.l1_unstructured(one, "weight", 0.5), "torch.nn.utils.prune.remove"),
     ],
 )
 def test_computed_weights_are_told_with_what_makes_parameters_of_them(
