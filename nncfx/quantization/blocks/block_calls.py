@@ -10,7 +10,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, NNCFXError, machine_fault
+from nncfx.quantization.ranges.observation import failed_batch
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.inputs import own_tensors
 
@@ -149,15 +150,16 @@ def block_calls(
     what else the first one returns.
 
     Raises:
-        ArgumentError: there are no batches, or the blocks do not pass on a tensor.
+        ArgumentError: there are no batches, the model fails on one, or the blocks do not pass on
+            a tensor.
     """
     blocks = [model.get_submodule(name) for name in names]
     found: list[list[BlockCall]] = [[] for _ in blocks]
     count = 0
     for batch in batches:
-        count += 1
-        for own, call in zip(found, _recorded(model, blocks, names, batch), strict=True):
+        for own, call in zip(found, _recorded(model, blocks, names, batch, count), strict=True):
             own.append(call)
+        count += 1
     if not count:
         raise ArgumentError(
             "There are no batches to calibrate with. Pass an iterable with at least one.",
@@ -166,9 +168,13 @@ def block_calls(
 
 
 def _recorded(
-    model: nn.Module, blocks: Sequence[nn.Module], names: Sequence[str], batch: ExampleInputs
+    model: nn.Module,
+    blocks: Sequence[nn.Module],
+    names: Sequence[str],
+    batch: ExampleInputs,
+    index: int,
 ) -> list[BlockCall]:
-    """Return one call of each block."""
+    """Return one call of each block, on the batch of this number."""
     calls: list[BlockCall] = []
     args, kwargs = as_call(batch)
     reason: Exception | None = None
@@ -180,7 +186,9 @@ def _recorded(
         except Exception as error:
             # before, or in the first block: the model does not run on this batch
             if not calls and not isinstance(error, _Unlike):
-                raise
+                if isinstance(error, NNCFXError) or machine_fault(error) is not None:
+                    raise
+                raise failed_batch(model, batch, index, error) from error
             reason = error
     if len(calls) < len(blocks):
         raise ArgumentError(

@@ -167,7 +167,8 @@ class ShardWriter:
         """Write into `folder`, which is made, what becomes of `source` by `settings`, as JSON.
 
         Raises:
-            StorageError: `folder` holds weights of anything else, which programs might read.
+            StorageError: `folder` cannot be made, or holds weights of anything else, which
+                programs might read.
         """
         self.folder = Path(folder)
         self._source = source
@@ -175,7 +176,12 @@ class ShardWriter:
             raise StorageError(f"'{folder}' holds the model itself. Write into an empty folder.")
         own = {**settings, "source": source.checksum()}
         self._settings: dict[str, Any] = json.loads(json.dumps(own))
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"'{folder}' cannot be made a folder ({error}). Name another one.",
+            ) from error
         for path in sorted(self.folder.glob("*.safetensors")):
             self._check(path)
 

@@ -18,6 +18,7 @@ from nncfx.tracing.calls.preservation import preserved, without_keeping
 
 __all__ = [
     "Note",
+    "failed_batch",
     "in_float",
     "in_float_first",
     "probing",
@@ -158,14 +159,21 @@ def _run_one(model: nn.Module, batch: ExampleInputs, index: int) -> None:
     except Exception as error:
         if machine_fault(error) is not None:
             raise
-        args, kwargs = as_call(batch)
-        given = [_shape_text(one) for one in args]
-        given += [f"{name}={_shape_text(one)}" for name, one in kwargs.items()]
-        raise ArgumentError(
-            f"{type(model).__name__} fails on batch {index} (counted from 0), which is "
-            f"{', '.join(given)}: {error_text(error)} Every batch must be as the "
-            "forward takes it; look at what your loader yields there.",
-        ) from error
+        raise failed_batch(model, batch, index, error) from error
+
+
+def failed_batch(
+    model: nn.Module, batch: ExampleInputs, index: int, error: Exception
+) -> ArgumentError:
+    """Return what to raise where a model fails on the batch of this number."""
+    args, kwargs = as_call(batch)
+    given = [_shape_text(one) for one in args]
+    given += [f"{name}={_shape_text(one)}" for name, one in kwargs.items()]
+    return ArgumentError(
+        f"{type(model).__name__} fails on batch {index} (counted from 0), which is "
+        f"{', '.join(given)}: {error_text(error)} Every batch must be as the "
+        "forward takes it; look at what your loader yields there.",
+    )
 
 
 def _shape_text(value: object) -> str:

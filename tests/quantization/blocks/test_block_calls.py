@@ -44,6 +44,13 @@ def test_a_second_list_of_blocks_is_told_and_another_call_takes_it(
     assert linear == ["lm_head"]
 
 
+def test_a_batch_that_the_model_fails_on_is_named() -> None:
+    good = {"input_ids": torch.zeros(1, 4).long()}
+    beyond = {"input_ids": torch.full((1, 4), 95)}
+    with pytest.raises(ArgumentError, match=r"fails on batch 1 .*input_ids=int64\[1, 4\]: Index"):
+        block_calls(bart(), ("model.decoder.layers.0", "model.decoder.layers.1"), [good, beyond])
+
+
 class Wide(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -101,13 +108,13 @@ def test_why_blocks_do_not_follow_one_another_is_told() -> None:
             raise ValueError("an odd number of tokens")
 
     model = Chain(Halves(), Halves())
-    with pytest.raises(ValueError, match="an odd number"):  # the model's own
+    with pytest.raises(ArgumentError, match=r"fails on batch 0 .*ValueError: an odd number"):
         block_calls(model, find_blocks(model), [torch.randn(3, 8)])
     model.blocks = nn.ModuleList([Wide()] * 2)
     with pytest.raises(ArgumentError, match=r"they run in another order.*Write blocks="):
         block_calls(model, ("blocks.0", "blocks.1"), [torch.randn(3, 8)])
     model.blocks = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
-    with pytest.raises(TypeError, match="bias"):
+    with pytest.raises(ArgumentError, match=r"fails on batch 0 .*TypeError: .*bias"):
         block_calls(model, ("blocks.0", "blocks.1"), [torch.randn(3, 8)])
 
 

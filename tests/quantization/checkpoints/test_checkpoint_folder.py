@@ -67,6 +67,12 @@ def test_a_shard_is_there_and_told_once_it_is_whole(
     assert [one.name for one in (tmp_path / "made").iterdir()] == ["model-one.safetensors"]
 
 
+def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "made").write_text("a file")
+    with pytest.raises(StorageError, match=r"made' cannot be made a folder \(.*exists"):
+        ShardWriter(tmp_path / "made", source(tmp_path / "float"), {"bits": 4})
+
+
 def test_shards_of_other_settings_or_of_another_model_are_not_gone_on_with(tmp_path: Path) -> None:
     old, new = source(tmp_path / "old"), source(tmp_path / "new", 2)
     ShardWriter(tmp_path / "made", old, {"bits": 4}).write("one", {"w": torch.arange(3)})
