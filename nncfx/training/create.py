@@ -78,7 +78,8 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         ConfigError: `config` has faults, a scope in it matches no operation, or an algorithm can
             be read but not applied yet.
         ArgumentError: there are no example inputs, or the model carries one of the algorithms, or
-            data are needed and there are no `calibration_batches`.
+            data are needed and there are no `calibration_batches`; or the model was made in
+            inference mode.
         TracingError: the model cannot be traced.
         CompressionError: an algorithm finds nothing to work on.
         StorageError: `compression_state` belongs to another config.
@@ -88,6 +89,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
     config = NNCFConfig.of(config)
     _warn_idle_device(config)
     _check_built(config)
+    _check_trainable(model)
     samples = 0 if compression_state is not None else _adaptation_samples(config)
     if compression_state is None and calibration_batches is None:
         _need_no_data(config)
@@ -235,6 +237,15 @@ def configs_in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConf
     if faults:
         raise config_error(faults)
     return merged
+
+
+def _check_trainable(model: nn.Module) -> None:
+    made = [name for name, one in model.named_parameters() if one.is_inference()]
+    if made:
+        raise ArgumentError(
+            f"'{made[0]}' was made in torch.inference_mode, so that it cannot be trained. Make or "
+            "load the model outside of it, or pass a copy.deepcopy that is made outside.",
+        )
 
 
 def _check_built(config: NNCFConfig) -> None:

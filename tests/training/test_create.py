@@ -1,5 +1,6 @@
 """create_compressed_model: what it wraps, what it refuses, and that a refusal changes nothing."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -436,3 +437,12 @@ def test_what_is_made_in_inference_mode_trains_as_ever(algorithm: str) -> None:
     controller.scheduler.step()
     model(inputs).sum().backward()
     assert all(one.grad is not None for one in model.parameters())
+
+
+def test_a_model_that_was_made_in_inference_mode_is_refused_with_the_mend() -> None:
+    inputs, config = torch.ones(2, 4), {"compression": {"algorithm": "magnitude_sparsity"}}
+    with torch.inference_mode():
+        model = nn.Sequential(nn.Linear(4, 4))
+    with pytest.raises(ArgumentError, match=r"'0\.weight' was made in .*deepcopy"):
+        create_compressed_model(model, config, inputs)
+    create_compressed_model(copy.deepcopy(model), config, inputs)

@@ -180,6 +180,7 @@ class _Rounded(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         low, high = ctx.ends
         factor = ctx.gradient_scale
+        grad = grad.to_dense() if grad.is_sparse else grad  # of an Embedding(sparse=True)
         saved = ctx.saved_tensors  # torch.utils.checkpoint gives them once
         if len(saved) == 1:
             return _inside(grad, saved[0], low, high), None, None, None, None

@@ -311,6 +311,19 @@ def test_torchs_function_transforms_give_the_same_values_and_gradients(axis: int
             assert torch.allclose(one[i], other, rtol=1e-9)
 
 
+def test_a_sparse_gradient_of_a_table_is_the_dense_one() -> None:
+    spec, tokens = QuantizerSpec(), torch.tensor([1, 1, 3])
+
+    def gradient(*, sparse: bool) -> Tensor:
+        table = torch.linspace(-1, 1, 12).view(4, 3).requires_grad_()
+        rounded = fake_quantize(table, *grid(spec), spec)
+        found = torch.nn.functional.embedding(tokens, rounded, sparse=sparse)
+        (of_table,) = torch.autograd.grad(found.square().sum(), [table])
+        return of_table
+
+    assert torch.equal(gradient(sparse=True), gradient(sparse=False))
+
+
 def test_derivatives_are_carried_forward_inside_the_range_alone() -> None:
     x = torch.tensor([0.3, -0.2, 900.0])
     spec = QuantizerSpec()
