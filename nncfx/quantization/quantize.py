@@ -30,6 +30,7 @@ from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
 from nncfx.quantization.preparation.bias_correction import correct_biases, noting_means
 from nncfx.quantization.preparation.equalization import equalize_layers
 from nncfx.quantization.preparation.smooth_quant import smooth_layers
+from nncfx.quantization.ranges.batch_parts import in_parts
 from nncfx.quantization.ranges.calibration import (
     calibrate,
     calibration_inputs,
@@ -250,7 +251,7 @@ def _quantize(
     set_weight_ranges(model, hooks, methods.weight_range_of)
     noting = noting_means(model) if methods.correct_biases else nullcontext()
     with noting as means:
-        calibrate(model, hooks, inputs, lambda _: methods.activation_range)
+        calibrate(model, hooks, in_parts(model, inputs), lambda _: methods.activation_range)
     insert_quantizers(model, hooks)
     rounding = methods.rounding_for(plan)
     exact: dict[str, Tensor] = {}
@@ -264,7 +265,7 @@ def _quantize(
         round_weights(model, inputs, method=rounding, most_bits=methods.rounded_bits)
     if methods.correct_biases:
         was_asked = "correct_biases" in methods.asked
-        some = first_examples(inputs, _CORRECTED)
+        some = first_examples(in_parts(model, inputs), _CORRECTED)
         correct_biases(model, some, float_means=means, was_asked=was_asked)
         warn_large_errors(model, _few(inputs), exact)
 

@@ -1,0 +1,71 @@
+"""Batches with large activations are run in parts."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import nncfx
+from nncfx.quantization.ranges import batch_parts
+from nncfx.quantization.ranges.batch_parts import in_parts
+
+IMAGES = torch.randn(12, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+class Function(nn.Module):
+    """A convolution of 4 x 8 x 8 numbers an image, and what `behind` makes of them."""
+
+    def __init__(self, behind: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.behind = nn.Conv2d(3, 4, 3, padding=1), behind
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.behind(self.layer(x).relu())
+
+
+@pytest.fixture(autouse=True)
+def _room_for_five(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_parts, "_FITTING", 5 * 4 * 8 * 8 + 1)
+
+
+def test_parts_are_as_long_as_their_largest_activation_allows() -> None:
+    model = nncfx.wrap(Function(lambda x: x.mean((2, 3))), IMAGES)
+    assert [len(one) for one in in_parts(model, iter([IMAGES, IMAGES[:3]]))] == [4, 4, 4, 3]
+    found = in_parts(model, [IMAGES])
+    assert isinstance(found, list)
+    assert torch.equal(torch.cat(found), IMAGES)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        lambda x: x - x.mean(0),
+        lambda x: x.view(3, 4, -1).mean(1),
+        lambda x: x.flatten(1).T,
+    ],
+    ids=["all examples", "frames of a film", "another axis"],
+)
+def test_batches_stay_whole_where_examples_are_not_along_axis_0(
+    behind: Callable[[Tensor], Tensor],
+) -> None:
+    model, batches = nncfx.wrap(Function(behind), IMAGES), [IMAGES]
+    assert in_parts(model, batches) is batches
+
+
+def test_batches_stay_whole_where_one_example_was_traced() -> None:
+    model, batches = nncfx.wrap(Function(torch.relu), IMAGES[:1]), [IMAGES]
+    assert in_parts(model, batches) is batches
+
+
+def test_ranges_and_biases_are_those_of_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Function(lambda x: x.mean((2, 3)))
+    found = nncfx.quantize(model, [IMAGES]).state_dict()
+    monkeypatch.setattr(batch_parts, "_FITTING", 1 << 30)
+    whole = nncfx.quantize(model, [IMAGES]).state_dict()
+    assert found.keys() == whole.keys()
+    for name, one in whole.items():
+        # a batch is run with the biases that those before it have shifted
+        most = 3e-4 if name.endswith("bias") else 0.0
+        torch.testing.assert_close(found[name], one, rtol=0.0, atol=most)
