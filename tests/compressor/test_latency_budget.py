@@ -1,5 +1,7 @@
 """Channels go until a predicted latency is reached."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -175,3 +177,21 @@ def test_a_table_that_cannot_be_read_is_told(model: nn.Module, tmp_path: Path) -
         item = {"algorithm": "structure_pruning", "params": params}
         with pytest.raises(StorageError, match=reason):
             create_compressed_model(model, {"compression": item}, _IMAGE)
+
+
+def test_a_process_that_imports_nothing_else_reads_a_table() -> None:
+    """What predicts latency stands above the controllers, which find it by its name."""
+    code = """
+import torch, nncfx
+params = {"pruning_latency_target": 0.5, "latency_table": "gone.json"}
+item = {"algorithm": "structure_pruning", "params": params}
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+try:
+    nncfx.create_compressed_model(model, {"compression": item}, torch.ones(1, 4))
+except nncfx.errors.StorageError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "gone.json" in done.stdout, done.stderr

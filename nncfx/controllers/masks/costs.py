@@ -1,12 +1,12 @@
 """What a level can be a fraction of: costs that masks save, by the name of the budget."""
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from torch import Tensor
 
 from nncfx.config.pruning_schedule import Budget, PruningParams
-from nncfx.errors import ArgumentError
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork
 
@@ -31,13 +31,12 @@ class Costs(Protocol):
 Maker: TypeAlias = Callable[[NNCFNetwork, Channels, PruningParams], Costs]
 
 _MAKERS: Final[dict[Budget, Maker]] = {}
+_ABOVE: Final[Mapping[Budget, str]] = {"latency": "nncfx.compressor.latency_budget"}
+"""The module that registers a budget and knows runtimes, which stand above the controllers."""
 
 
 def register_costs(budget: Budget) -> Callable[[Maker], Maker]:
-    """Return a decorator that names the function which makes the costs of a budget.
-
-    What knows runtimes stands above the controllers and registers itself when it is imported.
-    """
+    """Return a decorator that names the function which makes the costs of a budget."""
 
     def register(maker: Maker) -> Maker:
         _MAKERS[budget] = maker
@@ -53,15 +52,9 @@ def costs_of(model: NNCFNetwork, channels: Channels, params: PruningParams) -> C
         model: The wrapped model.
         channels: Those that may go, the others fixed.
         params: Name the budget.
-
-    Raises:
-        ArgumentError: nothing that is imported measures the budget.
     """
     if params.budget == "groups":
         return None
-    if params.budget not in _MAKERS:
-        raise ArgumentError(
-            f"'{params.target_key}' is a fraction of {params.budget}, which nothing imported "
-            "measures. Import nncfx.compressor, as nncfx.create_compressed_model does.",
-        )
+    if params.budget in _ABOVE:
+        importlib.import_module(_ABOVE[params.budget])
     return _MAKERS[params.budget](model, channels, params)
