@@ -115,9 +115,9 @@ class ChannelObserver(SizeObserver):
             return
         if is_transformed():
             raise GraphError(
-                f"'{call.address}' is called by a function of torch.func, such as vmap or grad, "
-                "where channels are not followed. Leave the call out of the graph by "
-                "nncfx.tracing.no_nncf_trace()."
+                f"'{place_of(call)}' is called by a function of torch.func, such as vmap or grad, "
+                "where channels are not followed. Take derivatives by torch.autograd.grad, or "
+                "compress the modules that it calls by themselves."
             )
         reason = self._fixed.get(place_of(call))
         if reason is not None:

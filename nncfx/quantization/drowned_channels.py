@@ -29,7 +29,7 @@ def without_drowned_channels(
     """Return `plan` without grids of results that instance norms read, where these harm.
 
     Training leaves it open how large a channel is that a norm divides by its own deviation. What
-    has a hundredth of the largest range is less than a step of the grid that all share, and the
+    has a hundredth of the largest range has two or three steps of the grid that all share, and the
     norm makes the error as large as the channel. These results stay in float; they are logged.
 
     Args:
@@ -67,6 +67,8 @@ def without_drowned_channels(
 def _of_norms(model: NNCFNetwork, quantizer: PlannedQuantizer) -> str:
     """Return the operation whose result alone `quantizer` rounds, if only norms read it."""
     (address, _), *more = quantizer.tensors
+    if quantizer.sites != (PostSite(address),):
+        return ""
     functions = {one and one.function for one in readers(model.nncf.graph, address)}
     return "" if more or functions != {_NORM} else address
 

@@ -170,9 +170,8 @@ class CallPlan:
                     "calls by their numbers, and would stand at others. Write functions of "
                     "torch.jit.script as plain ones, and let the forward call the same always "
                     "(torch.compiler.is_compiling and is_exporting tell it); or wrap with inputs "
-                    "of which all is computed without them, too, such as a mask with padding, "
-                    "which some leave out while it is all ones; or leave that scope out by "
-                    "ignored_scopes."
+                    "that take the path of an export, such as a mask with padding, where the "
+                    "forward leaves out one of ones; or leave that scope out by ignored_scopes."
                 )
             if found < times:
                 self.report(name, "less")

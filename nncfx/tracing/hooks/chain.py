@@ -60,8 +60,8 @@ class HookChain:
             if type(error) is not RuntimeError:
                 raise
             mend = (
-                "A function of torch.func, such as vmap or grad, calls it: leave this operation "
-                "out by ignored_scopes."
+                "A function of torch.func, such as vmap or grad, calls it: leave that part of the "
+                "forward out of the graph by nncfx.tracing.no_nncf_trace()."
                 if is_transformed()
                 else "If the layer or the inputs have other sizes than when the hook was made, "
                 "wrap the model again as it is now."

@@ -24,7 +24,7 @@ from nncfx.quantization.ranges.observation import (
     quantizers_of,
     run_batches,
 )
-from nncfx.tracing import Insertion, PostSite, PreSite, Priority
+from nncfx.tracing import Insertion, PostSite, PreSite, Priority, no_nncf_trace
 
 ADDRESS = "Sequential/Linear[0]/linear_0"
 INPUTS = torch.linspace(-1, 1, 6).view(2, 3)
@@ -176,5 +176,14 @@ def test_probes_below_torchs_function_transforms_are_refused_with_the_mend() -> 
         def forward(self, x: Tensor) -> Tensor:
             return torch.func.vmap(torch.func.jacrev(self.layer))(x)
 
-    with pytest.raises(HookError, match=r"function of torch\.func.*by ignored_scopes"):
+    class LeftOut(Slope):
+        def forward(self, x: Tensor) -> Tensor:
+            with no_nncf_trace():
+                slopes = torch.func.vmap(torch.func.jacrev(self.layer))(x)
+            return self.layer(x) + slopes.sum(2)
+
+    with pytest.raises(HookError, match=r"function of torch\.func.*by .*no_nncf_trace"):
         nncfx.quantize(Jacobian(), [INPUTS])
+    model = LeftOut()
+    found = nncfx.quantize(model, [INPUTS])(INPUTS)
+    assert torch.allclose(found, model(INPUTS), atol=0.02)
