@@ -1,6 +1,6 @@
 """Small models that between them do what models do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -139,3 +139,11 @@ def halve() -> nn.Module:
 @pytest.fixture
 def add_one() -> nn.Module:
     return AddOne()
+
+
+@pytest.fixture(scope="module")
+def short_proof() -> Iterator[None]:
+    """Time the winner of a search for a tenth of a second, where nobody reads its interval."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nncfx.compressor.build_evidence._PROOF_SECONDS", 0.1)
+        yield

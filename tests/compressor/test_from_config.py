@@ -32,6 +32,8 @@ from nncfx.schemes import AtLevel, Cluster, Compose, FilterPrune, LowRank, Prune
 from nncfx.search import Choice, Range, SearchSettings, Space, SpaceSettings
 from nncfx.tracing import trace
 
+pytestmark = pytest.mark.usefixtures("short_proof")
+
 SEARCH: dict[str, Any] = {
     "objective": "macs",
     "schemes": [

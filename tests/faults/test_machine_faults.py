@@ -33,6 +33,8 @@ from nncfx.search import (
     search_space,
 )
 
+pytestmark = pytest.mark.usefixtures("short_proof")
+
 Fault = Callable[[], None]
 
 

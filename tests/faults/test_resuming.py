@@ -29,6 +29,8 @@ from nncfx.search import (
     search_space,
 )
 
+pytestmark = pytest.mark.usefixtures("short_proof")
+
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
 

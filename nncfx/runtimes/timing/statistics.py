@@ -1,7 +1,8 @@
 """Median and bootstrap interval of samples that come in rounds."""
 
+import math
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +10,6 @@ import numpy.typing as npt
 __all__ = ["Array", "bootstrap_medians", "percentile_interval"]
 
 Array: TypeAlias = npt.NDArray[Any]
-
-_CHUNK: Final = 4_000_000
 
 
 def bootstrap_medians(
@@ -31,16 +30,10 @@ def bootstrap_medians(
     values = np.concatenate([np.asarray(samples, dtype=np.float64) for samples in rounds])
     owner = np.repeat(np.arange(len(rounds)), [len(samples) for samples in rounds])
     order = np.argsort(values, kind="stable")
-    values, owner = values[order], owner[order]
     generator = np.random.default_rng(seed)
     even = np.full(len(rounds), 1.0 / len(rounds))
-    drawn = generator.multinomial(len(rounds), even, size=resamples).astype(np.int32)
-    step = max(1, _CHUNK // len(values))
-    medians = [
-        _weighted_medians(values, drawn[start : start + step][:, owner])
-        for start in range(0, resamples, step)
-    ]
-    return np.concatenate(medians)
+    drawn = generator.multinomial(len(rounds), even, size=resamples)
+    return _weighted_medians(values[order], owner[order], drawn)
 
 
 def percentile_interval(statistics: Array, confidence: float) -> tuple[float, float]:
@@ -50,11 +43,31 @@ def percentile_interval(statistics: Array, confidence: float) -> tuple[float, fl
     return float(low), float(high)
 
 
-def _weighted_medians(values: Array, weights: Array) -> Array:
-    """Return, for each row of `weights`, the median of sorted `values` taken that many times."""
-    cumulated = np.cumsum(weights, axis=1)
-    half = cumulated[:, -1:] / 2.0
-    lower = np.argmax(cumulated >= half, axis=1)
-    upper = np.argmax(cumulated > half, axis=1)
-    medians: Array = (values[lower] + values[upper]) / 2.0
+def _weighted_medians(values: Array, owner: Array, drawn: Array) -> Array:
+    """Return, for each row of `drawn`, the median of sorted `values`, each as often as its owner.
+
+    The weights are added up by blocks of values first, and one by one in the block that holds the
+    median: of n values this takes about the root of n additions, instead of n.
+    """
+    size = math.isqrt(len(values)) + 1
+    block = np.arange(len(values)) // size
+    held = np.zeros((drawn.shape[1], block[-1] + 1))
+    np.add.at(held, (owner, block), 1.0)
+    reached = np.cumsum(drawn @ held, axis=1)
+    total = reached[:, -1].astype(np.int64)
+
+    def reaching(rank: Array) -> Array:
+        """Return, for each row, the first value up to which the weights come to its `rank`."""
+        chosen = np.argmax(reached >= rank[:, None], axis=1)
+        columns = chosen[:, None] * size + np.arange(size)
+        inside = columns < len(values)
+        columns = np.minimum(columns, len(values) - 1)
+        weights = np.take_along_axis(drawn, owner[columns], axis=1) * inside
+        before = np.take_along_axis(reached, chosen[:, None], axis=1)
+        before = before - weights.sum(axis=1, keepdims=True)
+        found = np.argmax(before + np.cumsum(weights, axis=1) >= rank[:, None], axis=1)
+        at: Array = values[columns[np.arange(len(rank)), found]]
+        return at
+
+    medians: Array = (reaching((total + 1) // 2) + reaching(total // 2 + 1)) / 2.0
     return medians
