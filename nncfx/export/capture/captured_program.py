@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-import sympy
 import torch
 from torch import fx, nn
 from torch._ops import HigherOrderOperator
@@ -172,6 +171,8 @@ def _inputs(
 
 def _holds(program: torch.export.ExportedProgram, call: Call) -> bool:
     """Return whether what torch took for granted holds for the sizes of `call`."""
+    import sympy
+
     values = {
         one.node: sympy.Integer(size)
         for sizes, tensor in _inputs(program, call)

@@ -13,19 +13,19 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch._export.utils
-from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     from onnxscript.rewriter._basics import MatchResult
     from onnxscript.rewriter._matcher import SimplePatternMatcher
     from onnxscript.rewriter._pattern_ir import Constant
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 __all__ = ["patched_exporter"]
 
@@ -34,13 +34,14 @@ __all__ = ["patched_exporter"]
 def patched_exporter() -> Iterator[None]:
     """Let torch's exporter write every constant that counts, in less time."""
     from onnxscript.rewriter._matcher import SimplePatternMatcher
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     operators = torch._export.utils  # noqa: SLF001 (there is no other way to them)
     materialize = functools.cache(operators._materialize_cpp_cia_ops)  # noqa: SLF001 (as above)
     with (
         _replaced(SimplePatternMatcher, "match", _first_nodes_first(SimplePatternMatcher.match)),
         _replaced(SimplePatternMatcher, "_match_constant", _exactly),
-        _replaced(ONNXRegistry, "from_torchlib", staticmethod(_registry)),
+        _replaced(ONNXRegistry, "from_torchlib", _from_torchlib(ONNXRegistry.from_torchlib)),
         _replaced(operators, "_materialize_cpp_cia_ops", materialize),
     ):
         yield
@@ -93,21 +94,26 @@ def _exactly(self: "SimplePatternMatcher", pattern: "Constant", value: "ir.Value
     return True
 
 
-_READ = ONNXRegistry.from_torchlib
+def _from_torchlib(
+    slowly: "Callable[[int], ONNXRegistry]",
+) -> "classmethod[ONNXRegistry, ..., ONNXRegistry]":
+    """Return a `from_torchlib` of registries to which one can add, read from torchlib once."""
 
+    def quickly(kind: type["ONNXRegistry"], opset_version: int) -> "ONNXRegistry":
+        # only operators that torch knows are translated, and libraries may bring more at any time
+        known = len(torch._C._dispatch_get_all_op_names())  # noqa: SLF001 (there is no other list)
+        read = _registry_read(slowly, opset_version, known)
+        made = kind()
+        made._opset_version = read.opset_version  # noqa: SLF001 (as from_torchlib sets it)
+        made.functions = {target: list(found) for target, found in read.functions.items()}
+        return made
 
-def _registry(opset_version: int) -> ONNXRegistry:
-    """Return a registry to which translations can be added, without reading torchlib again."""
-    # only operators that torch knows are translated, and libraries may bring more at any time
-    known = len(torch._C._dispatch_get_all_op_names())  # noqa: SLF001 (there is no other list)
-    read = _registry_read(opset_version, known)
-    made = ONNXRegistry()
-    made._opset_version = read.opset_version  # noqa: SLF001 (as from_torchlib sets it)
-    made.functions = {target: list(found) for target, found in read.functions.items()}
-    return made
+    return classmethod(quickly)
 
 
 @functools.lru_cache(maxsize=2)
-def _registry_read(opset_version: int, known: int) -> ONNXRegistry:
+def _registry_read(
+    slowly: "Callable[[int], ONNXRegistry]", opset_version: int, known: int
+) -> "ONNXRegistry":
     del known
-    return _READ(opset_version=opset_version)
+    return slowly(opset_version)
