@@ -1,5 +1,6 @@
 """Small edits of an ONNX graph: read a constant, add a constant, add a node."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "consumers",
     "input_of",
     "insert_after_value",
+    "node_like",
     "replace_node",
     "shared_constant",
     "sole_consumer",
@@ -91,6 +93,21 @@ def input_of(node: "ir.Node", index: int = 0) -> "ir.Value":
             f"Node '{node.name}' ({node.op_type}) lacks input {index}; the graph is damaged.",
         )
     return value
+
+
+def node_like(node: "ir.Node", inputs: "Sequence[ir.Value | None]") -> "ir.Node":
+    """Return a copy of `node`, of one output, that reads `inputs`; it is in no graph yet."""
+    import onnx_ir as ir
+
+    copy = ir.node(
+        node.op_type,
+        inputs,
+        {name: one.value for name, one in node.attributes.items()},
+        domain=node.domain,
+        metadata_props=dict(node.metadata_props),
+    )
+    copy.outputs[0].type, copy.outputs[0].shape = node.outputs[0].type, node.outputs[0].shape
+    return copy
 
 
 def consumers(value: "ir.Value") -> list["ir.Node"]:

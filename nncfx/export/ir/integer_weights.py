@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from nncfx.export.ir.graph_edits import (
     constant_of,
     consumers,
     input_of,
+    node_like,
     replace_node,
     sole_consumer,
 )
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 __all__ = ["IntegerWeight", "integer_weights", "store"]
+
+
+_JOINING: Final = frozenset({"Concat", "Expand", "Tile"})
 
 
 @dataclass(kw_only=True, eq=False)
@@ -50,14 +54,13 @@ class IntegerWeight:
 def integer_weights(graph: "ir.Graph", target: Target) -> list[IntegerWeight]:
     """Return the fake-quantized constants of `graph`, each with its integers, one per reader.
 
-    Transpositions behind a weight are carried out on its integers. A constant that is joined with
-    what the graph computes is no weight.
+    Transpositions behind a weight are carried out on its integers.
     """
     found = []
     for node in [one for one in graph if is_fake_quantize(one)]:
         # one without a graph was a repetition, and is gone
         values = None if node.graph is None else constant_of(input_of(node))
-        if values is None or all(one.op_type == "Concat" for one in consumers(node.outputs[0])):
+        if values is None or _is_joined(node.outputs[0]):
             continue
         grid = grid_of(node)
         integers = grid.integers(values)
@@ -70,9 +73,18 @@ def integer_weights(graph: "ir.Graph", target: Target) -> list[IntegerWeight]:
         weights = (
             _moved(IntegerWeight(node=reader, integers=integers, grid=wanted), graph)
             for reader in _one_per_use(node, graph)
+            if not _is_joined(reader.outputs[0])
         )
         found += [_for_its_side(weight, target) for weight in weights]
     return found
+
+
+def _is_joined(constant: "ir.Value") -> bool:
+    """Return whether a constant is joined with what the graph computes, or repeated for that.
+
+    It is no weight then, such as the class token of a transformer or the queries of a resampler.
+    """
+    return all(one.op_type in _JOINING for one in consumers(constant))
 
 
 def _for_its_side(weight: IntegerWeight, target: Target) -> IntegerWeight:
@@ -90,16 +102,9 @@ def _for_its_side(weight: IntegerWeight, target: Target) -> IntegerWeight:
 
 def _one_per_use(node: "ir.Node", graph: "ir.Graph") -> list["ir.Node"]:
     """Return `node` and copies of it, such that each has one use."""
-    import onnx_ir as ir
-
     nodes = [node]
     for use in list(node.outputs[0].uses())[1:]:
-        copy = ir.node(
-            node.op_type,
-            node.inputs,
-            {name: one.value for name, one in node.attributes.items()},
-            domain=node.domain,
-        )
+        copy = node_like(node, node.inputs)
         graph.insert_after(node, copy)
         use.node.replace_input_with(use.idx, copy.outputs[0])
         nodes.append(copy)

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nncfx.export.ir.fake_quantize import grid_of, is_fake_quantize
-from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of
+from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of, node_like
+from nncfx.export.ir.grid_propagation import is_quantized
 from nncfx.export.ir.layer_inputs import CONTRACTIONS
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def store_constant_values(model: "ir.Model") -> None:
     graph = model.graph
     _part_constants(graph)
     known = _constant_nodes(graph)
-    products = _small_products(known)
+    products = _with_copies(_small_products(known), graph)
     quantizers = [node for node in graph if is_fake_quantize(node)]
     read_by_quantizers = _with_producers(quantizers, known.difference(quantizers))
     computed = (products | read_by_quantizers).difference(quantizers)
@@ -114,6 +115,27 @@ def _small_products(known: "AbstractSet[ir.Node]") -> "set[ir.Node]":
     repeated = _with_producers(filter(_is_repeated, known), known)
     products = [node for node in quantized - repeated if node.op_type in CONTRACTIONS]
     return _with_producers([node for node in products if _is_small(node.outputs[0])], known)
+
+
+def _with_copies(products: "set[ir.Node]", graph: "ir.Graph") -> "set[ir.Node]":
+    """Return `products`, with a copy of each node that moves quantized values for others, too.
+
+    What joins these with values of the graph's own finds them behind their quantizer.
+    """
+    found = set(products)
+    for node in reversed(list(graph)):
+        if node not in found or is_fake_quantize(node) or not is_quantized(node.outputs[0]):
+            continue
+        inside = [use for use in node.outputs[0].uses() if use.node in found]
+        if not inside or len(inside) == len(node.outputs[0].uses()):
+            continue
+        copy = node_like(node, node.inputs)
+        graph.insert_before(node, copy)
+        for use in inside:
+            use.node.replace_input_with(use.idx, copy.outputs[0])
+        found.remove(node)
+        found.add(copy)
+    return found
 
 
 def _is_repeated(node: "ir.Node") -> bool:

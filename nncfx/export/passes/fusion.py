@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from nncfx.export.ir.fake_quantize import DOMAIN, FAKE_QUANTIZE, Grid, grid_of, is_fake_quantize
-from nncfx.export.ir.graph_edits import consumers, input_of, insert_after_value
+from nncfx.export.ir.fake_quantize import Grid, grid_of, is_fake_quantize
+from nncfx.export.ir.graph_edits import consumers, input_of, insert_after_value, node_like
 from nncfx.export.ir.grid_propagation import (
     fits_all_readers,
     is_movement,
@@ -101,14 +101,6 @@ def _read_instead(value: "ir.Value", node: "ir.Node") -> None:
 
 def quantizer_like(node: "ir.Node", source: "ir.Value") -> "ir.Node":
     """Return a copy of a fake-quantize node that reads `source`; it is not in the graph yet."""
-    import onnx_ir as ir
-
-    copy = ir.node(
-        FAKE_QUANTIZE,
-        [source, *node.inputs[1:]],
-        {name: one.value for name, one in node.attributes.items()},
-        domain=DOMAIN,
-        metadata_props=dict(node.metadata_props),
-    )
+    copy = node_like(node, [source, *node.inputs[1:]])
     copy.outputs[0].type, copy.outputs[0].shape = source.type, source.shape
     return copy

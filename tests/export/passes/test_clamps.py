@@ -208,6 +208,36 @@ def test_what_is_joined_with_a_constant_is_in_integers(tmp_path: Path) -> None:
     is_equal_in_integers(nncfx.quantize(Memory().eval(), [x]), x, 2, tmp_path)
 
 
+class Resampler(nn.Module):
+    """Queries of its own read the input and themselves, as in Kosmos-2 and Perceiver."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.query, self.key = nn.Linear(16, 32), nn.Linear(32, 32), nn.Linear(32, 32)
+        self.latent = nn.Parameter(torch.randn(4, 32))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        latent = self.latent.unsqueeze(0).expand(x.size(0), -1, -1)
+        keys = self.key(torch.cat([self.into(x), latent], 1))
+        return self.query(latent) @ keys.transpose(1, 2)
+
+
+@pytest.mark.parametrize("dynamic_batch", [True, False])
+def test_a_parameter_that_is_repeated_and_joined_is_in_integers(
+    tmp_path: Path,
+    dynamic_batch: bool,
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 6, 16)
+    model = nncfx.quantize(Resampler().eval(), [x])
+    file = export_onnx(model, tmp_path / "m.onnx", x, dynamic_batch=dynamic_batch)
+    assert integer_kernels(file.path, x).float == ()
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.as_tensor(found), model(x), rtol=1e-5, atol=1e-5)
+
+
 def is_equal_in_integers(model: nn.Module, x: torch.Tensor, layers: int, folder: Path) -> None:
     file = export_onnx(model, folder / "clamped.onnx", x, dynamic_batch=False)
     kernels = integer_kernels(file.path, x)
