@@ -27,7 +27,7 @@ from nncfx.tracing.hooks.installation import unhooked, uninstall
 from nncfx.tracing.hooks.sites import Insertion
 from nncfx.tracing.hooks.store import STORE, HookStore
 from nncfx.tracing.record.merging import merged_graphs, merged_wirings
-from nncfx.tracing.record.tracer import trace_of_shapes
+from nncfx.tracing.record.tracer import traces_of_shapes
 
 __all__ = ["unwrap", "view", "wrap"]
 
@@ -77,7 +77,7 @@ def _wrapped(
     for name, module in model.named_modules():
         _check_wrappable(model, name, module)
     _own_stateless(model)
-    traces = [trace_of_shapes(model, one) for one in (example_inputs, *further_inputs)]
+    traces = traces_of_shapes(model, (example_inputs, *further_inputs))
     graph = merged_graphs([one.graph for one in traces]) if further_inputs else traces[0].graph
     wiring = merged_wirings([one.wiring for one in traces]) if further_inputs else traces[0].wiring
     try:

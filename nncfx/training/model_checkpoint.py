@@ -50,9 +50,9 @@ from nncfx.thinning.files.model_structure import (
     hook_again,
     reshaped,
     restored,
-    wrapped,
     zero_keys,
 )
+from nncfx.thinning.files.wrapped_again import wrapped
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.input_specs import describe_inputs
 from nncfx.tracing.calls.module_check import require_shapes

@@ -8,7 +8,7 @@ import pytest
 from nncfx.graph.macs import mac_rule
 from nncfx.operators import KINDS, OTHER, ROWS, Operator
 from nncfx.operators.operator import ROLES, Work
-from nncfx.tracing.hooks.activation_hooks import is_known_function
+from nncfx.tracing.hooks.spelled_functions import is_known_function
 
 
 @pytest.mark.parametrize("one", ROWS, ids=lambda one: one.name)

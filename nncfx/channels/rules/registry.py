@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 from nncfx.channels.state import ChannelState
 from nncfx.operators import FIXES, ROWS, Rules
-from nncfx.tracing.hooks.activation_hooks import is_known_function
+from nncfx.tracing.hooks.spelled_functions import is_known_function
 from nncfx.tracing.record.function_mode import TracedCall
 
 __all__ = ["Rule", "channel_rule"]

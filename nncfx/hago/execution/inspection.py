@@ -16,7 +16,7 @@ from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.strategy.edge_plan import Plan
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import ExampleInputs, Insertion, PostSite, Priority, run
-from nncfx.tracing.hooks.activation_hooks import is_known_function
+from nncfx.tracing.hooks.spelled_functions import is_known_function
 
 __all__ = [
     "GraphStatistics",

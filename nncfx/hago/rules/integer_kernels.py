@@ -11,7 +11,7 @@ from nncfx.errors import CompressionError
 from nncfx.graph import Operation
 from nncfx.hago.rules.fixed_point import wrapped
 from nncfx.operators import KINDS, Rules, operation_kind
-from nncfx.tracing.hooks.activation_hooks import is_known_function
+from nncfx.tracing.hooks.spelled_functions import is_known_function
 
 __all__ = ["IntegerCall", "IntegerKernel", "integer_kernel", "integer_result", "narrow"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from nncfx.errors import ArgumentError
 from nncfx.graph import Operation
 from nncfx.operators import KINDS, MOVEMENTS, Rules
-from nncfx.tracing.hooks.activation_hooks import is_known_function
+from nncfx.tracing.hooks.spelled_functions import is_known_function
 
 __all__ = [
     "InferScale",

@@ -4,16 +4,15 @@ Thinned modules, batch norms that were folded, quantizers: tensors alone do not 
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import GraphError, NNCFXError, StorageError, TracingError
-from nncfx.network import NNCFNetwork, bake, strip, wrap
+from nncfx.errors import GraphError, NNCFXError, StorageError
+from nncfx.network import NNCFNetwork, bake, strip
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.records import (
     insertions_from,
@@ -34,9 +33,10 @@ from nncfx.storage.models.module_sizes import ModuleSizes, apply_sizes, read_siz
 from nncfx.storage.models.stored_model import StoredModel, check_fit, fill, restored_on_error
 from nncfx.thinning.files.carried_recipes import recipes_of
 from nncfx.thinning.files.recipe import ThinRecipe, rebuild
+from nncfx.thinning.files.wrapped_again import call_counts, listed, wrapped
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.devices import device_of
-from nncfx.tracing.calls.input_specs import describe_inputs, inputs_from
+from nncfx.tracing.calls.input_specs import describe_inputs
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.module_check import require_shapes
 from nncfx.tracing.calls.preservation import drop_kept
@@ -49,7 +49,6 @@ __all__ = [
     "hook_again",
     "reshaped",
     "restored",
-    "wrapped",
     "zero_keys",
 ]
 
@@ -153,6 +152,7 @@ def describe(
         structure["example_inputs"] = describe_inputs(model.nncf.example_inputs)
         further = [describe_inputs(one) for one in model.nncf.further_inputs]
         structure |= {"further_inputs": further} if further else {}
+        structure |= {"calls": calls} if (calls := call_counts(model)) else {}
         _spare(state, model)
         if integers:
             structure["integers"] = _with_integers(state, model)
@@ -290,7 +290,7 @@ def _take_known(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
     """Return `model` with a file's sizes, graphs and layers of codes, its batch norms folded."""
     structure = stored.structure
-    recipes = [ThinRecipe.from_json(json.dumps(one)) for one in _list(structure, "thin_recipes")]
+    recipes = [ThinRecipe.from_json(json.dumps(one)) for one in listed(structure, "thin_recipes")]
     folded = structure.get("folded", {})
     if not isinstance(folded, dict) or not all(isinstance(one, str) for one in folded.values()):
         raise StorageError(
@@ -342,12 +342,12 @@ def hook_again(
     Raises:
         StorageError: the model has no such operations.
     """
-    records = _list(stored.structure, "quantizers")
+    records = listed(stored.structure, "quantizers")
     if not records:
         return model
     # no weight has more scales than elements, and an activation has one
     elements = sum(one.numel() for one in (*model.parameters(), *model.buffers()))
-    plans = _list(stored.structure, "quantization_plans")
+    plans = listed(stored.structure, "quantization_plans")
     insertions = insertions_from(records, plans, most=elements + len(records))
     if not isinstance(model, NNCFNetwork):
         model = wrapped(model, stored, example_inputs)
@@ -364,37 +364,3 @@ def hook_again(
     for insertion in insertions:
         insertion.hook.to(device)
     return model
-
-
-def wrapped(
-    model: nn.Module, stored: StoredModel, example_inputs: ExampleInputs | None = None
-) -> NNCFNetwork:
-    """Return `model`, wrapped in place with inputs as those of the model in the file.
-
-    Raises:
-        ArgumentError: example inputs are needed.
-        TracingError: the model cannot be traced.
-    """
-    device = device_of(model)
-    described = stored.structure.get("example_inputs", {})
-    others = _list(stored.structure, "further_inputs")
-    if example_inputs is not None:
-        further = [inputs_from(one, device) for one in others]
-        return wrap(model, example_inputs, further_inputs=further)
-    try:
-        made, *further = (inputs_from(one, device) for one in (described, *others))
-        return wrap(model, made, further_inputs=further)
-    except TracingError as error:
-        made, *further = (inputs_from(one, device, noise=False) for one in (described, *others))
-        with suppress(TracingError):
-            return wrap(model, made, further_inputs=further)
-        raise TracingError(
-            f"{error} These were made of the shapes in the file; pass example_inputs to load.",
-        ) from error
-
-
-def _list(structure: Mapping[str, Any], name: str) -> Sequence[Any]:
-    found = structure.get(name, [])
-    if not isinstance(found, list):
-        raise StorageError(f"The file is damaged: its {name} are no list. Save the model anew.")
-    return found

@@ -1,12 +1,19 @@
-"""Number the calls of a module or a function within one forward of a wrapped model.
+"""Tell the calls of a module or a function within one forward of a wrapped model apart.
+
+A call of a function is known by where the code makes it, and by how often it was made there: a
+forward that fills a cache, takes a branch or computes a mask for an export makes other calls at
+other places. Compiled code cannot say where it is; there calls are numbered.
 
 The numbers are local to the forward and to the thread: a context variable holds them. Compiled
 code knows no context variables; there a mode holds them, which costs nothing once compiled.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -15,10 +22,26 @@ from typing_extensions import override
 
 from nncfx.errors import HookError
 
-__all__ = ["calls_so_far", "next_number", "numbered_calls"]
+__all__ = [
+    "CallNumbers",
+    "Counts",
+    "Site",
+    "call_site",
+    "calls_so_far",
+    "next_number",
+    "numbered_calls",
+]
 
-_Calls: TypeAlias = dict[str, dict[str, int]]
-"""Module to function to calls so far; the module's own calls under the empty name."""
+Site: TypeAlias = tuple[int, ...]
+"""Where a module's forward makes a call: the instruction of each frame, the innermost first."""
+
+Counts: TypeAlias = dict[Hashable, int]
+"""Calls so far by function, or by function and site; the module's own under the empty name."""
+
+_Calls: TypeAlias = dict[str, Counts]
+
+_BETWEEN: Final = (torch.nn.modules.module.__file__, str(Path(__file__).parents[2]) + os.sep)
+"""The files of code that stands between a forward and its caller, traced or hooked."""
 
 _CALLS: Final[ContextVar[_Calls | None]] = ContextVar("_CALLS", default=None)
 
@@ -28,7 +51,47 @@ def numbered_calls() -> AbstractContextManager[Any]:
     return _CallsMode() if torch.compiler.is_compiling() else _fresh()
 
 
-def calls_so_far(module: str) -> dict[str, int]:
+def call_site(frame: FrameType | None, outermost: FrameType | CodeType) -> Site:
+    """Return where the code is that runs in `frame`, seen from the frame `outermost`.
+
+    Args:
+        frame: Of the function that makes a call.
+        outermost: The frame that calls the module's forward, or its code.
+    """
+    found = []
+    while frame is not None:
+        code = frame.f_code
+        if frame is outermost or code is outermost:
+            break
+        if not code.co_filename.startswith(_BETWEEN):
+            found.append(frame.f_lasti)
+        frame = frame.f_back
+    return tuple(found)
+
+
+class CallNumbers:
+    """The numbers of calls of functions in their scopes, as traces give them.
+
+    A call that another trace made before has the same number in both.
+    """
+
+    def __init__(self, known: "CallNumbers | None" = None) -> None:
+        self._of_calls: dict[Hashable, int] = {}
+        self._given: Counts = {}
+        self._made: Counts = {}
+        if known is not None:
+            self._of_calls |= known._of_calls  # noqa: SLF001 (of this class)
+            self._given |= known._given  # noqa: SLF001 (as above)
+
+    def number(self, scope: str, function: str, site: Site) -> int:
+        """Return the number of the next call of `function` at `site` in `scope`."""
+        call = (scope, function, site, next_number(self._made, (scope, function, site)))
+        if call not in self._of_calls:
+            self._of_calls[call] = next_number(self._given, (scope, function))
+        return self._of_calls[call]
+
+
+def calls_so_far(module: str) -> Counts:
     """Return, to be updated, the calls so far in this forward by `module` of each function.
 
     A module that is called by itself, outside the model's forward, starts from 0.
@@ -50,10 +113,10 @@ def calls_so_far(module: str) -> dict[str, int]:
     return {} if calls is None else calls.setdefault(module, {})
 
 
-def next_number(calls: dict[str, int], name: str) -> int:
-    """Return the number of this call of `name`, and count it."""
-    number = calls.get(name, 0)
-    calls[name] = number + 1
+def next_number(calls: Counts, call: Hashable) -> int:
+    """Return how often `call` was counted before, and count it."""
+    number = calls.get(call, 0)
+    calls[call] = number + 1
     return number
 
 

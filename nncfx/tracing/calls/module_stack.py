@@ -1,11 +1,13 @@
 """Know which module makes a call: a stack kept by detours that live only while tracing."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -14,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from nncfx.errors import TracingError
 from nncfx.graph import Operation
+from nncfx.tracing.calls.call_numbers import Site
 from nncfx.tracing.calls.module_walk import named_modules
 
 __all__ = ["Boundary", "Frame", "ModuleStack", "Place", "Wiring"]
@@ -42,14 +45,18 @@ class Place:
 
     Attributes:
         module: Dotted name of the calling module: the first it has.
-        ordinal: How many calls of the same function the module made before, in this forward.
+        visit: How many calls of the module are before the one that makes this.
+        site: Where the module's forward calls the function.
+        turn: How many calls of the function the module made there before, in this forward.
         reads_floats: Whether a tensor that it reads holds floats.
-        rank: How many of those calls are like this one in that.
+        rank: How many calls of the function by the module are before it that are alike in that.
         boundary: Set if the operation is the only call of the module.
     """
 
     module: str
-    ordinal: int
+    visit: int
+    site: Site
+    turn: int
     reads_floats: bool
     rank: int
     boundary: Boundary | None = None
@@ -64,19 +71,20 @@ class Wiring:
         calls: Dotted name of a module to how often it is called in one forward, where that is
             more than once.
         callees: Dotted name of a module to the dotted names of the modules that it calls.
-        counts: Dotted name of a module and function to how often it calls that in one forward,
-            where that is more than once.
-        on_floats: The same of the calls that read floats.
-        varying: Those whose number depends on the inputs, of several traces.
+        counts: Dotted name of a module, function and site to how often it calls that there in one
+            forward, of the modules that make several calls.
+        on_floats: Dotted name of a module and function to how often it calls that on floats, where
+            that is more than once.
+        varying: Those of `counts` whose number depends on the inputs, of several traces.
         folded: Dotted names of the parameters whose `.data` a forward sets.
     """
 
     places: Mapping[str, Place]
     calls: Mapping[str, int]
     callees: Mapping[str, tuple[str, ...]]
-    counts: Mapping[tuple[str, str], int]
+    counts: Mapping[tuple[str, str, Site], int]
     on_floats: Mapping[tuple[str, str], int]
-    varying: frozenset[tuple[str, str]] = frozenset()
+    varying: frozenset[tuple[str, str, Site]] = frozenset()
     folded: frozenset[str] = frozenset()
 
     @property
@@ -102,12 +110,14 @@ class Frame:
         module: The dotted name under which the caller reaches the module.
         module_class: The module's class.
         key: The first dotted name of the module.
+        caller: The frame of Python that calls the forward.
     """
 
     scope: str
     module: str
     module_class: type[nn.Module]
     key: str
+    caller: FrameType
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     seen: list[_Seen] = field(default_factory=list)
@@ -137,7 +147,8 @@ class ModuleStack:
             if len(names) == 1:
                 self._modules.append(module)
         self._frames: list[Frame] = []
-        self._ordinals: Counter[tuple[str, str]] = Counter()
+        self._turns: Counter[tuple[str, str, Site]] = Counter()
+        self._sites: dict[Site, Site] = {}
         self._ranks: Counter[tuple[str, str, bool]] = Counter()
         self._places: dict[str, Place] = {}
         self._calls: Counter[str] = Counter()
@@ -206,16 +217,19 @@ class ModuleStack:
         self,
         operation: Operation | None,
         name: str,
+        site: Site,
         inputs: Sequence[torch.Tensor],
         produced: Sequence[torch.Tensor],
     ) -> None:
         """Take note of a tensor-producing call by the module on top."""
         frame = self.top
+        site = self._sites.setdefault(site, site)  # nearly all layers share theirs
         reads_floats = any(one.is_floating_point() for one in inputs)
-        ordinal, rank = self._ordinals[frame.key, name], self._ranks[frame.key, name, reads_floats]
-        self._ordinals[frame.key, name] += 1
-        self._ranks[frame.key, name, reads_floats] += 1
-        place = Place(frame.key, ordinal, reads_floats, rank)
+        call, alike = (frame.key, name, site), (frame.key, name, reads_floats)
+        visit = self._calls[frame.key] - 1
+        place = Place(frame.key, visit, site, self._turns[call], reads_floats, self._ranks[alike])
+        self._turns[call] += 1
+        self._ranks[alike] += 1
         if operation is not None:
             self._places[operation.address] = place
         if len(frame.seen) < 2:  # noqa: PLR2004 (to know that a call is the only one, two will do)
@@ -225,40 +239,43 @@ class ModuleStack:
         """Return what was learnt."""
         callees = {name: tuple(called) for name, called in self._callees.items()}
         calls = {name: count for name, count in self._calls.items() if count > 1}
-        counts = {call: count for call, count in self._ordinals.items() if count > 1}
         on_floats = {
             (module, name): count
             for (module, name, reads_floats), count in self._ranks.items()
             if reads_floats and count > 1
         }
+        made = Counter(module for module, _, _ in self._turns.elements())
+        # most modules make one call
+        several = {module for module, count in made.items() if count > 1}
+        counts = {call: count for call, count in self._turns.items() if call[0] in several}
         return Wiring(dict(self._places), calls, callees, counts, on_floats)
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        calling = sys._getframe(1)  # noqa: SLF001 (no public way)
         if not self._frames:
             kind = type(self._model)
-            frame = Frame(kind.__name__, "", kind, "", args, kwargs)
+            frame = Frame(kind.__name__, "", kind, "", calling, args, kwargs)
         else:
             caller = self._frames[-1]
-            frame = self._frame(module, caller, args, kwargs)
+            scope, name = self._scope(module, caller)
+            first = self._names[id(module)][0]
+            frame = Frame(scope, name, self._classes[name], first, calling, args, kwargs)
             caller.has_callees = True
             self._callees.setdefault(caller.key, {})[frame.key] = None
         self._calls[frame.key] += 1
         self._frames.append(frame)
 
-    def _frame(
-        self, module: nn.Module, caller: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Frame:
+    def _scope(self, module: nn.Module, caller: Frame) -> tuple[str, str]:
+        """Return the scope of a call of `module`, and the name under which it is called."""
         names = self._names[id(module)]
         # most have one name, and are called by what is around them
         below = [one for one in names if _is_below(one, caller.module)]
         if below:
             name = below[0] if len(below) == 1 else min(below, key=lambda one: one.count("."))
-            scope = caller.scope + self._relative(name, caller.module)
-        else:
-            # reached by another way than through its caller: the class name alone, as NNCF does
-            name = names[0]
-            scope = f"{caller.scope}/{self._classes[name].__name__}"
-        return Frame(scope, name, self._classes[name], names[0], args, kwargs)
+            return caller.scope + self._relative(name, caller.module), name
+        # reached by another way than through its caller: the class name alone, as NNCF does
+        name = names[0]
+        return f"{caller.scope}/{self._classes[name].__name__}", name
 
     def _relative(self, path: str, caller: str) -> str:
         """Return the scope of a module below the module `caller`."""

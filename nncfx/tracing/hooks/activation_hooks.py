@@ -8,12 +8,10 @@ local to it: on the mode, or in a context variable.
 
 import sys
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache, wraps
-from itertools import chain
-from types import BuiltinFunctionType, FrameType, FunctionType
+from functools import wraps
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -24,30 +22,38 @@ from torch.overrides import (
     _get_current_function_mode_stack,
     _pop_mode,
     _push_mode,
-    get_overridable_functions,
 )
 from torch.utils import checkpoint
 from typing_extensions import override
 
 from nncfx.errors import HookError
-from nncfx.tracing.calls.call_numbers import calls_so_far, next_number, numbered_calls
+from nncfx.tracing.calls.call_numbers import (
+    Counts,
+    Site,
+    call_site,
+    calls_so_far,
+    next_number,
+    numbered_calls,
+)
 from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
-from nncfx.tracing.calls.function_names import spelling
 from nncfx.tracing.hooks.boundary_hooks import BoundaryHooks
 from nncfx.tracing.hooks.chain import HookChain, substitute
+from nncfx.tracing.hooks.spelled_functions import spelled_functions
 
 __all__ = [
     "CALLS",
     "CallHooks",
     "CallPlan",
     "OtherCallsError",
-    "is_known_function",
     "planned_forward",
     "uncounted",
 ]
 
 CALLS: Final = "_nncf_calls"
 """The instance attribute: the `CallPlan` of a module."""
+
+_ELSEWHERE: Final = "elsewhere"
+"""Counted in the place of a site: that a function was called where it was not while traced."""
 
 _NOT_COMPILED: Final = (
     "A hook stands at an attribute of a tensor, such as x.T, which torch.compile does not report. "
@@ -83,31 +89,32 @@ class CallPlan:
     Attributes:
         module: The module's dotted name.
         boundary: Number of the module's call to hooks around it.
-        functions: Function spelling and number of its call to hooks around that.
-        traced: Function spelling to how often the module called it while traced.
-        on_floats: The same of the calls that read floats.
-        varying: Those of which some traces had fewer calls.
+        functions: Function spelling, site of its call and how many are before it there, to hooks
+            around that.
+        traced: Function spelling and site to how often the module called it there while traced,
+            for all calls of the functions that have hooks.
+        on_floats: Function spelling to how often the module called it on floats.
+        varying: Those of `traced` of which some traces had fewer calls.
         is_repeated: The module is called more than once in a forward of the model, so that calls
             are numbered across its own calls.
         is_called_by_hooked: The caller has `functions`; they do not see what this module calls.
         counts: This is the root, and some module's calls are numbered.
-        ranked: The same hooks as `functions`, by what compiled code counts: function, whether the
-            call reads floats, and its rank among such calls. While a program is exported, models
-            compute their masks and positions in other ways; the calls on floats stay the same.
+        ranked: The same hooks as `functions`, by what compiled code counts, which has no sites:
+            function, whether the call reads floats, and its rank among such calls.
         watched: Function object to spelling, for all of torch's functions that `functions` names.
         watched_pairs: The same. Compiled code compares functions by identity; it may not read
             their names, nor look them up in a dict.
         reads_attribute: `functions` names an attribute, such as `x.T`.
-        reported: Spellings of functions that were called more or less often than traced, and
-            of which that was told.
+        reported: Spellings of functions that were called in another way than traced, and of which
+            that was told.
     """
 
     module: str
     boundary: Mapping[int, BoundaryHooks] = field(default_factory=dict)
-    functions: Mapping[tuple[str, int], CallHooks] = field(default_factory=dict)
-    traced: Mapping[str, int] = field(default_factory=dict)
+    functions: Mapping[tuple[str, Site, int], CallHooks] = field(default_factory=dict)
+    traced: Mapping[tuple[str, Site], int] = field(default_factory=dict)
     on_floats: Mapping[str, int] = field(default_factory=dict)
-    varying: frozenset[str] = frozenset()
+    varying: frozenset[tuple[str, Site]] = frozenset()
     is_repeated: bool = False
     is_called_by_hooked: bool = False
     counts: bool = False
@@ -118,11 +125,13 @@ class CallPlan:
     reported: set[str] = field(init=False, compare=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        names = {name for name, _ in self.functions}
+        names = {name for name, _, _ in self.functions}
         calls = self.functions.items()
-        ranked = {(name, one.reads_floats, one.rank): one for (name, _), one in calls}
+        ranked = {(name, one.reads_floats, one.rank): one for (name, _, _), one in calls}
         object.__setattr__(self, "ranked", ranked)
-        watched = {func: name for name in sorted(names) for func in _spelled().get(name, ())}
+        watched = {
+            func: name for name in sorted(names) for func in spelled_functions().get(name, ())
+        }
         called = {name for func, name in watched.items() if func.__name__ != "__get__"}
         object.__setattr__(self, "watched", watched)
         object.__setattr__(self, "watched_pairs", tuple(watched.items()))
@@ -140,41 +149,53 @@ class CallPlan:
         return None if any(more) else self.boundary.get(0)
 
     def report(self, name: str, how: str) -> None:
-        """Warn, once, that the function `name` is called `how` often than traced: more or less."""
+        """Warn, once, that the function `name` is called in another way than while traced."""
         if name not in self.reported:
             self.reported.add(name)
             warnings.warn(
-                f"{self.module or 'The model'} calls {name} {how} often than the "
-                f"{self.traced[name]} times it did while traced. Hooks know calls by their "
-                "numbers, and may stand at others now. Trace these inputs too: "
-                "nncfx.wrap(model, example_inputs, further_inputs=[...]); a loop over a batch has "
-                "to be as long as there.",
+                f"{self.module or 'The model'} calls {name} {how} it did while traced. Hooks know "
+                "the calls that were traced, and may miss some or stand at others now. Trace "
+                "these inputs too: nncfx.wrap(model, example_inputs, further_inputs=[...]); a "
+                "loop over a batch has to be as long as there.",
                 stacklevel=3,
             )
 
-    def _check(self, counts: Mapping[str, int]) -> None:
-        """Tell of calls that the module did not make, or refuse compiled ones that are others.
+    def _check(self, counts: Counts) -> None:
+        """Tell of calls that the module did not make, or refuse an export or compiled code.
 
         Code of torch.jit.script is seen while a model is compiled or exported, and branches may
         ask for that.
         """
-        compiles = torch.compiler.is_compiling()
-        for name, times in (self.on_floats if compiles else self.traced).items():
-            found = counts.get(name, times)  # one that is not called shifts nothing
-            if found == times or name in self.varying:
+        if torch.compiler.is_dynamo_compiling():
+            self._check_compiled(counts)
+            return
+        for name, site in dict.fromkeys((name, site) for name, site, _ in self.functions):
+            found, times = counts.get((name, site), 0), self.traced[name, site]
+            is_elsewhere = (name, _ELSEWHERE) in counts
+            if found == times or (name, site) in self.varying or not (found or is_elsewhere):
                 continue
-            if compiles:
-                raise OtherCallsError(
-                    f"While it is compiled or exported, {self.module or 'the model'} calls {name} "
-                    f"on floats {found} times, and {times} times when it was traced. Hooks know "
-                    "calls by their numbers, and would stand at others. Write functions of "
-                    "torch.jit.script as plain ones, and let the forward call the same always "
-                    "(torch.compiler.is_compiling and is_exporting tell it); or wrap with inputs "
-                    "that take the path of an export, such as a mask with padding, where the "
-                    "forward leaves out one of ones; or leave that scope out by ignored_scopes."
-                )
-            if found < times:
-                self.report(name, "less")
+            if torch.compiler.is_compiling():
+                raise self._other_calls(f"{name} at other places than")
+            if not found:
+                self.report(name, "at other places than")
+            elif found < times:
+                self.report(name, f"less often than the {times} times")
+
+    def _check_compiled(self, counts: Counts) -> None:
+        for name, times in self.on_floats.items():
+            found = counts.get(name, times)  # one that is not called shifts nothing
+            if found != times and all(call[0] != name for call in self.varying):
+                raise self._other_calls(f"{name} on floats {found} times, and {times} times")
+
+    def _other_calls(self, what: str) -> OtherCallsError:
+        return OtherCallsError(
+            f"While it is compiled or exported, {self.module or 'the model'} calls {what} when it "
+            "was traced. Hooks would be missing, or stand at other calls. Write functions of "
+            "torch.jit.script as plain ones, and let the forward call the same always "
+            "(torch.compiler.is_compiling and is_exporting tell it); or wrap with inputs that "
+            "take the path of an export, such as a mask with padding, where the forward leaves "
+            "out one of ones; or leave that scope out by ignored_scopes."
+        )
 
     def call(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -270,12 +291,13 @@ def _check_recomputation(call: str) -> None:
 
 
 _HOOKED: Final = planned_forward(nn.Module.forward).__code__
+_OWN_CALL: Final = CallPlan._hooked.__code__  # noqa: SLF001 (of this module)
 
 
 class _SiteMode(TorchFunctionMode):
     """Applies hooks around calls of functions that one module makes."""
 
-    def __init__(self, plan: CallPlan, counts: dict[str, int]) -> None:
+    def __init__(self, plan: CallPlan, counts: Counts) -> None:
         super().__init__()
         self.suspensions = 0
         self._plan = plan
@@ -315,15 +337,18 @@ class _SiteMode(TorchFunctionMode):
         self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> CallHooks | None:
         """Return the hooks of this call of the function `name`, and count it."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             reads_floats = _holds_floats(args) or _holds_floats(tuple(kwargs.values()))
             rank = next_number(self._counts, name if reads_floats else f"{name} of integers")
             return self._plan.ranked.get((name, reads_floats, rank))
-        number = next_number(self._counts, name)
-        hooks = self._sites.get((name, number))
-        if hooks is None and number >= self._plan.traced.get(name, number + 1):
-            self._plan.report(name, "more")
-        return hooks
+        call = (name, call_site(sys._getframe(2), _OWN_CALL))  # noqa: SLF001 (no public way)
+        turn = next_number(self._counts, call)
+        times = self._plan.traced.get(call)
+        if times is None:
+            self._counts[name, _ELSEWHERE] = 1
+        elif turn >= times:
+            self._plan.report(name, f"more often than the {times} times")
+        return self._sites.get((*call, turn))
 
     def _spelt(self, func: Callable[..., Any], kwargs: Mapping[str, Any]) -> str | None:
         if func is F.relu:
@@ -371,28 +396,3 @@ def _innermost() -> _SiteMode | None:
 
 def _is_on_top(mode: _SiteMode) -> bool:
     return bool(_get_current_function_mode_stack()[-1] is mode)  # type: ignore[no-untyped-call]  # as above
-
-
-def is_known_function(name: str) -> bool:
-    """Return whether calls of a function spelt `name` can be hooked inside a module."""
-    return name in ("relu", "relu_") or name in _spelled()
-
-
-@cache
-def _spelled() -> dict[str, list[Callable[..., Any]]]:
-    listed = chain.from_iterable(get_overridable_functions().values())
-    # reported by torch, but not in its own list: Tensor.unflatten, F.hardswish, torch.sparse.mm
-    homes = (torch.Tensor, torch, F, torch.sparse, torch._C._nn)  # noqa: SLF001 (of functional)
-    unlisted = (
-        one
-        for home in homes
-        for one in vars(home).values()
-        if isinstance(one, FunctionType | BuiltinFunctionType)
-    )
-    attributes = (getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH"))
-    functions: list[Callable[..., Any]] = [*unlisted, *listed, *attributes]
-    found: dict[str, list[Callable[..., Any]]] = defaultdict(list)
-    # torch.mm equals torch.dsmm, which has another name
-    for name, func in dict.fromkeys((spelling(one), one) for one in functions):
-        found[name].append(func)
-    return dict(found)

@@ -158,19 +158,25 @@ def _plan(
     places = [wiring.places[address] for address in addresses]
     if all(_at_boundary(place, load, one) for place, one in zip(places, addresses, strict=True)):
         boundary = {
-            place.ordinal: _boundary(place, load, one)
+            place.visit: _boundary(place, load, one)
             for place, one in zip(places, addresses, strict=True)
         }
         return CallPlan(name, boundary=boundary, is_repeated=repeated)
     calls = {
-        (functions[one], place.ordinal): CallHooks(
+        (functions[one], place.site, place.turn): CallHooks(
             dict(load.before[one]), dict(load.after[one]), place.reads_floats, place.rank
         )
         for place, one in zip(places, addresses, strict=True)
     }
-    traced = {function: wiring.counts.get((name, function), 1) for function, _ in calls}
-    on_floats = {function: wiring.on_floats.get((name, function), 1) for function in traced}
-    varying = frozenset(function for function in traced if (name, function) in wiring.varying)
+    hooked = {function for function, _, _ in calls}
+    traced = {(function, site): 1 for function, site, _ in calls}
+    traced |= {
+        (function, site): count
+        for (module, function, site), count in wiring.counts.items()
+        if module == name and function in hooked
+    }
+    on_floats = {function: wiring.on_floats.get((name, function), 1) for function in hooked}
+    varying = frozenset(call for call in traced if (name, *call) in wiring.varying)
     return CallPlan(
         name,
         functions=calls,

@@ -9,8 +9,8 @@ from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.tracing.calls.module_stack import Boundary, Wiring
 from nncfx.tracing.calls.tensors import own_tensors
-from nncfx.tracing.hooks.activation_hooks import is_known_function
 from nncfx.tracing.hooks.sites import Insertion, PostSite, PreSite, WeightSite
+from nncfx.tracing.hooks.spelled_functions import is_known_function
 from nncfx.tracing.hooks.store import HookStore
 
 __all__ = ["check_algorithm", "check_insertion"]

@@ -1,7 +1,7 @@
 """Watch the calls of one forward: what observers see, and the mode that shows it to them."""
 
+import sys
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -14,6 +14,7 @@ from typing_extensions import override
 from nncfx.errors import NNCFXError, TracingError, error_text, machine_fault
 from nncfx.graph import Operation, TensorInfo
 from nncfx.storage.models.whole_models import require_whole
+from nncfx.tracing.calls.call_numbers import CallNumbers, Site, call_site
 from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
 from nncfx.tracing.calls.function_names import Kind, kind, spelling
 from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs, as_call, own_tensors
@@ -71,10 +72,11 @@ class TracedCall(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """What a call is to the graph: its `Kind`, function, number in its scope and address."""
+    """What a call is to the graph: its `Kind`, function, site, number in its scope and address."""
 
     what: str
     function: str
+    site: Site
     number: int
     address: str
     equation: str = ""
@@ -215,6 +217,7 @@ class CallMode(TorchFunctionMode):
         names: Mapping[int, str],
         observers: Sequence[Observer],
         shortcut: Shortcut | None,
+        numbers: CallNumbers | None = None,
     ) -> None:
         """Watch one forward.
 
@@ -223,6 +226,7 @@ class CallMode(TorchFunctionMode):
             names: `id` of every parameter and buffer to its first dotted name.
             observers: Are told of inputs, calls and outputs, in this order.
             shortcut: Runs the functions; None to run them as they are.
+            numbers: Those that an earlier trace gave to calls.
         """
         super().__init__()
         self.stack = stack
@@ -230,7 +234,7 @@ class CallMode(TorchFunctionMode):
         self._observers = observers
         self._shortcut = shortcut
         self._sizes = [one for one in observers if isinstance(one, SizeObserver)]
-        self._calls: Counter[tuple[str, str]] = Counter()
+        self._numbers = CallNumbers() if numbers is None else numbers
         self._writes: ParameterWrites | None = None
 
     @contextmanager
@@ -302,7 +306,9 @@ class CallMode(TorchFunctionMode):
             if func == _SET_DATA:
                 self._data_set(*args)
             return result
-        spot, frame = self._spot(name, args, inputs), self.stack.top
+        frame = self.stack.top
+        site = call_site(sys._getframe(1), frame.caller)  # noqa: SLF001 (no public way)
+        spot = self._spot(name, site, args, inputs)
         operation = self._drawn(spot, inputs, infos, produced)
         if self._observers:
             call = TracedCall(
@@ -331,14 +337,15 @@ class CallMode(TorchFunctionMode):
         shape = self._sizes[0].on_shape(tensor) if self._sizes else tensor.shape
         return shape if dim is None else shape[dim]
 
-    def _spot(self, name: str, args: tuple[Any, ...], inputs: Sequence[torch.Tensor]) -> Spot:
+    def _spot(
+        self, name: str, site: Site, args: tuple[Any, ...], inputs: Sequence[torch.Tensor]
+    ) -> Spot:
         what = kind(name) if inputs else Kind.CONSTRUCTOR
         if what == Kind.OPERATION and is_left_out():
             what = Kind.PASSING
         if what != Kind.OPERATION:
-            return Spot(what, name, 0, "")
+            return Spot(what, name, site, 0, "")
         scope = self.stack.top.scope
-        number = self._calls[scope, name]
-        self._calls[scope, name] = number + 1
+        number = self._numbers.number(scope, name, site)
         equation = str(args[0]) if name == "einsum" else ""
-        return Spot(what, name, number, f"{scope}/{name}_{number}", equation)
+        return Spot(what, name, site, number, f"{scope}/{name}_{number}", equation)

@@ -7,6 +7,7 @@ import networkx as nx
 
 from nncfx.errors import TracingError
 from nncfx.graph import Edge, NNCFGraph
+from nncfx.tracing.calls.call_numbers import Site
 from nncfx.tracing.calls.module_stack import Place, Wiring
 
 __all__ = ["merged_graphs", "merged_wirings"]
@@ -71,7 +72,7 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
     addresses = dict.fromkeys(one for wiring in wirings for one in wiring.places)
     callees: dict[str, dict[str, None]] = {}
     calls: dict[str, int] = {}
-    counts: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str, Site], int] = {}
     on_floats: dict[tuple[str, str], int] = {}
     called = [wiring.called for wiring in wirings]
     for wiring in wirings:
@@ -81,8 +82,8 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
             calls[name] = max(count, calls.get(name, 0))
         for call, count in wiring.counts.items():
             counts[call] = max(count, counts.get(call, 0))
-        for call, count in wiring.on_floats.items():
-            on_floats[call] = max(count, on_floats.get(call, 0))
+        for function, count in wiring.on_floats.items():
+            on_floats[function] = max(count, on_floats.get(function, 0))
     return Wiring(
         places={address: _place(address, wirings, called) for address in addresses},
         calls=calls,
@@ -90,7 +91,7 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
         counts=counts,
         on_floats=on_floats,
         varying=frozenset(
-            call for call in counts if len({one.counts.get(call, 1) for one in wirings}) > 1
+            call for call in counts if len({one.counts.get(call, 0) for one in wirings}) > 1
         ),
         folded=frozenset[str]().union(*(wiring.folded for wiring in wirings)),
     )
@@ -99,7 +100,7 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
 def _place(address: str, wirings: Sequence[Wiring], called: Sequence[set[str]]) -> Place:
     found = [wiring.places[address] for wiring in wirings if address in wiring.places]
     place = found[0]
-    if any((one.module, one.ordinal) != (place.module, place.ordinal) for one in found):
+    if any((one.module, one.turn) != (place.module, place.turn) for one in found):
         raise TracingError(
             f"'{address}' is not the same call of '{place.module}' on all example inputs, so that "
             "a hook there would not know its place. Wrap the model with one of them.",

@@ -1,13 +1,15 @@
 """Run a model once and write down every operation: `trace`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import nn
 from typing_extensions import override
 
 from nncfx.graph import NNCFGraph, Operation, TensorInfo
+from nncfx.tracing.calls.call_numbers import CallNumbers
 from nncfx.tracing.calls.function_names import Kind
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_check import require_shapes
@@ -17,7 +19,7 @@ from nncfx.tracing.record.dataflow import Dataflow
 from nncfx.tracing.record.function_mode import CallMode, Observer, Spot, by_shapes, forward
 from nncfx.tracing.record.shape_only_execution import Shortcut
 
-__all__ = ["Trace", "trace", "trace_of_shapes", "trace_with_wiring"]
+__all__ = ["Trace", "trace", "trace_of_shapes", "trace_with_wiring", "traces_of_shapes"]
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,25 @@ def trace_with_wiring(
 
 def trace_of_shapes(model: nn.Module, example_inputs: ExampleInputs) -> Trace:
     """Return what `trace_with_wiring` does, in a fraction of a forward's time, as `by_shapes`."""
-    return by_shapes(
-        model,
-        example_inputs,
-        lambda shortcut: _traced(model, example_inputs, (), train=False, shortcut=shortcut),
-    )
+    return traces_of_shapes(model, [example_inputs])[0]
+
+
+def traces_of_shapes(model: nn.Module, several: Iterable[ExampleInputs]) -> list[Trace]:
+    """Return the traces of several inputs; a call that two make has one address in both."""
+    known = CallNumbers()
+    traces = []
+    for inputs in several:
+        made, known = by_shapes(model, inputs, partial(_numbered, model, inputs, known))
+        traces.append(made)
+    return traces
+
+
+def _numbered(
+    model: nn.Module, inputs: ExampleInputs, known: CallNumbers, shortcut: Shortcut | None
+) -> tuple[Trace, CallNumbers]:
+    numbers = CallNumbers(known)
+    made = _traced(model, inputs, (), train=False, shortcut=shortcut, numbers=numbers)
+    return made, numbers
 
 
 def _traced(
@@ -85,8 +101,9 @@ def _traced(
     *,
     train: bool,
     shortcut: Shortcut | None,
+    numbers: CallNumbers | None = None,
 ) -> Trace:
-    mode = _GraphMode(model, observers, shortcut)
+    mode = _GraphMode(model, observers, shortcut, numbers)
     forward(model, example_inputs, mode, train=train)
     wiring = replace(mode.stack.wiring(), folded=frozenset(mode.flow.folded))
     return Trace(mode.flow.graph(), wiring)
@@ -100,9 +117,11 @@ class _GraphMode(CallMode):
         model: nn.Module,
         observers: Sequence[Observer],
         shortcut: Shortcut | None,
+        numbers: CallNumbers | None,
     ) -> None:
         self.flow = Dataflow(model)
-        super().__init__(ModuleStack(model), self.flow.parameter_names, observers, shortcut)
+        names = self.flow.parameter_names
+        super().__init__(ModuleStack(model), names, observers, shortcut, numbers)
         self._describe = Describer()
 
     @override
@@ -149,5 +168,5 @@ class _GraphMode(CallMode):
             self.flow.add_operation(operation, inputs, produced)
         elif spot.what == Kind.PASSING:
             self.flow.pass_on(inputs[0], produced)
-        self.stack.saw_call(operation, spot.function, inputs, produced)
+        self.stack.saw_call(operation, spot.function, spot.site, inputs, produced)
         return operation

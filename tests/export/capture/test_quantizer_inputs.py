@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import onnx
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
@@ -30,38 +31,78 @@ class Branching(nn.Module):
         return result
 
 
-@pytest.mark.parametrize("dynamic_batch", [True, False])
-def test_a_quantizer_that_stands_elsewhere_in_the_program_is_refused(
-    dynamic_batch: bool, tmp_path: Path
-) -> None:
-    quantized = nncfx.quantize(Branching(more=True).eval(), [X])
-    with pytest.raises(ExportError, match=r"calls __add__ on floats 2 times, and 1 times when"):
-        nncfx.export_onnx(quantized, tmp_path / "x.onnx", X, dynamic_batch=dynamic_batch)
-    assert not list(tmp_path.iterdir())
+def exported(model: nn.Module, path: Path, x: Tensor, *, dynamic_batch: bool = True) -> Tensor:
+    """Return what the file of `model` computes of `x`."""
+    file = nncfx.export_onnx(model, path / "x.onnx", x, dynamic_batch=dynamic_batch)
+    session = onnxruntime.InferenceSession(file.path)
+    (name,) = (one.name for one in session.get_inputs())
+    return torch.as_tensor(session.run(None, {name: x.numpy()})[0])
 
 
 class Twice(nn.Module):
-    """Calls are numbered across both of its layer's, and how many are each's is not known."""
+    """Calls are counted across both of its layer's."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, more: bool) -> None:
         super().__init__()
-        self.inner = Branching(more=True)
+        self.inner = Branching(more=more)
 
     @override
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.inner(x), self.inner(x.neg())])
 
 
+@pytest.mark.parametrize("dynamic_batch", [True, False])
+@pytest.mark.parametrize("kind", [Branching, Twice])
+def test_calls_that_only_an_export_makes_move_no_quantizer(
+    kind: type[Branching | Twice],
+    dynamic_batch: bool,
+    tmp_path: Path,
+) -> None:
+    quantized = nncfx.quantize(kind(more=True).eval(), [X])
+    found = exported(quantized, tmp_path, X, dynamic_batch=dynamic_batch)
+    torch.testing.assert_close(found, quantized(X), rtol=1e-4, atol=1e-4)
+
+
+class Elsewhere(Branching):
+    """Calls the hooked sum at another place while exported."""
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if torch.compiler.is_exporting():
+            return self.last(y * 1.0 + x)  # type: ignore[no-any-return]  # of a module
+        return self.last(y + x)  # type: ignore[no-any-return]  # as above
+
+
+def test_a_quantizer_whose_place_an_export_goes_past_is_refused(tmp_path: Path) -> None:
+    quantized = nncfx.quantize(Elsewhere(more=False).eval(), [X])
+    with pytest.raises(ExportError, match="calls __add__ at other places than when it was traced"):
+        nncfx.export_onnx(quantized, tmp_path / "x.onnx", X)
+    assert not list(tmp_path.iterdir())
+
+
+class Narrower(Branching):
+    """Sums fewer rows while exported."""
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if torch.compiler.is_exporting():
+            x, y = x.mean(0), y.mean(0)
+        result: Tensor = self.last(y + x)
+        return result
+
+
 def test_a_quantizer_that_reads_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
-    quantized = nncfx.quantize(Twice().eval(), [X])
-    with pytest.raises(ExportError, match=r"another path.*__add___0.*shape \(6,\) instead of \(4"):
+    quantized = nncfx.quantize(Narrower(more=False).eval(), [X])
+    with pytest.raises(ExportError, match=r"another path.*linear_0.*shape \(6,\) instead of \(4"):
         nncfx.export_onnx(quantized, tmp_path / "x.onnx", X)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_operations_that_only_a_script_has_are_refused(tmp_path: Path) -> None:
-    """As in fused functions of Megatron and WaveGlow: of equal shapes, so that nothing fails."""
+def test_operations_that_only_a_script_has_move_no_quantizer(tmp_path: Path) -> None:
+    """As in fused functions of Megatron and WaveGlow: of equal shapes."""
 
     def gated(x: Tensor, y: Tensor) -> Tensor:
         return (x + y) * 8.0 + y
@@ -79,9 +120,8 @@ def test_operations_that_only_a_script_has_are_refused(tmp_path: Path) -> None:
             return self.last(torch.tanh(y) * 0.5 + x)
 
     quantized = nncfx.quantize(Gated().eval(), [X])
-    with pytest.raises(ExportError, match=r"on floats \d times.*torch\.jit\.script as plain"):
-        nncfx.export_onnx(quantized, tmp_path / "x.onnx", X)
-    assert not list(tmp_path.iterdir())
+    found = exported(quantized, tmp_path, X)
+    torch.testing.assert_close(found, quantized(X), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dynamic_batch", [True, False])

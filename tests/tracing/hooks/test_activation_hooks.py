@@ -340,6 +340,44 @@ def test_fewer_calls_are_as_traced_if_some_trace_had_them() -> None:
     model(torch.ones(2, 3))  # without a warning, which would be an error
 
 
+class Cached(nn.Module):
+    """Fills a table in its first forward, and multiplies where exports alone pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: dict[int, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) not in self.table:
+            self.table[len(x)] = torch.arange(len(x)).float()[:, None] * 2
+        if torch.compiler.is_exporting():
+            x = x * torch.ones(len(x), 1)
+        return torch.tanh(x + self.table[len(x)]) * 3
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_a_hook_stays_at_its_call_where_a_cache_is_full_or_new(is_warm: bool) -> None:
+    x = torch.ones(2, 3)
+    model = Cached()
+    if is_warm:
+        model(x)
+    wrap(model, x)
+    last = model.nncf.graph.addresses[-1]
+    hook(model, PostSite(last))
+    for size in (2, 2, 4, 4, 2):  # without a warning, which would be an error
+        expected = 6 * torch.tanh(1 + 2 * torch.arange(size).float()[:, None].expand(-1, 3))
+        assert torch.equal(model(torch.ones(size, 3)), expected)
+
+
+def test_a_hook_stays_at_its_call_where_an_export_makes_more() -> None:
+    x = torch.linspace(-1, 1, 6).view(2, 3)
+    model = wrap(Cached(), x)
+    hook(model, PostSite("Cached/__mul___1"))
+    assert torch.equal(model(x), 2 * Cached()(x))
+    program = torch.export.export(model, (x,)).module()
+    assert torch.equal(program(x), model(x))
+
+
 class Inner(nn.Module):
     """Says which function modes are on, and fails on request."""
 

@@ -85,17 +85,37 @@ def test_a_hook_at_one_of_two_only_calls_leaves_the_other_alone() -> None:
 
 
 class Order(nn.Module):
-    """Calls two functions in an order that depends on the input."""
+    """Calls two functions, or two modules, in an order that depends on the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu, self.tanh = nn.ReLU(), nn.Tanh()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(torch.tanh(x)) if x.sum() > 0 else torch.tanh(torch.relu(x))
 
 
+class ModuleOrder(Order):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.relu(self.tanh(x)) if x.sum() > 0 else self.tanh(self.relu(x))
+
+
 def test_opposite_orders_are_refused_and_the_model_left_as_it_was() -> None:
-    model = Order()
+    model = ModuleOrder()
     with pytest.raises(TracingError, match="in different orders"):
         wrap(model, UP, further_inputs=[DOWN])
-    assert type(model) is Order
+    assert type(model) is ModuleOrder
+
+
+def test_functions_called_at_two_places_are_two_operations() -> None:
+    model = wrap(Order(), UP, further_inputs=[DOWN])
+    for function in ("relu", "tanh"):
+        found = {one.address for one in model.nncf.graph.select([f"{{function}}{function}"])}
+        assert found == {f"Order/{function}_0", f"Order/{function}_1"}
+    model.nncf.register([Insertion(PostSite("Order/relu_0"), Double(), 0, "test")])
+    model.nncf.commit()
+    assert torch.equal(model(UP), 2 * torch.tanh(UP))
+    assert torch.equal(model(DOWN), torch.tanh(torch.relu(DOWN)))
 
 
 def test_operations_not_traced_are_named() -> None:

@@ -1,0 +1,119 @@
+"""Wrap a fresh model as the one in a file was wrapped, with the same calls."""
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import nn
+
+from nncfx.errors import StorageError, TracingError
+from nncfx.graph import NNCFGraph
+from nncfx.network import NNCFNetwork, unwrap, wrap
+from nncfx.storage.models.stored_model import StoredModel
+from nncfx.tracing import ExampleInputs, WeightSite
+from nncfx.tracing.calls.devices import device_of
+from nncfx.tracing.calls.input_specs import inputs_from
+from nncfx.tracing.calls.inputs import as_call, own_tensors
+from nncfx.tracing.calls.preservation import preserved
+
+__all__ = ["call_counts", "listed", "wrapped"]
+
+
+def call_counts(model: NNCFNetwork) -> dict[str, int]:
+    """Return how often functions with hooks are called, by scope and function.
+
+    Addresses number calls, and a cache that is full spares some. The only call of a scope has no
+    other number.
+    """
+    graph = model.nncf.graph
+    often = Counter(one.scope for one in graph.operations)
+    hooked = (
+        graph.find(one.site.address)
+        for one in model.nncf.hooks
+        if not isinstance(one.site, WeightSite)
+    )
+    names = dict.fromkeys(f"{one.scope}/{one.function}" for one in hooked if often[one.scope] > 1)
+    made = _made(graph)
+    return {name: made[name] for name in names}
+
+
+def _made(graph: NNCFGraph) -> Counter[str]:
+    return Counter(f"{one.scope}/{one.function}" for one in graph.operations)
+
+
+def wrapped(
+    model: nn.Module, stored: StoredModel, example_inputs: ExampleInputs | None = None
+) -> NNCFNetwork:
+    """Return `model`, wrapped in place with inputs as those of the model in the file.
+
+    Where it makes other calls than that one did, it is run once and traced again, for caches that
+    a forward fills; if they still differ, there is a warning.
+
+    Raises:
+        ArgumentError: example inputs are needed.
+        TracingError: the model cannot be traced.
+        StorageError: the file is damaged.
+    """
+    wanted = stored.structure.get("calls", {})
+    if not isinstance(wanted, Mapping):
+        raise StorageError("The file is damaged: its calls are no object. Save the model anew.")
+    network = _wrapped(model, stored, example_inputs)
+    if not _others(network, wanted):
+        return network
+    inputs = network.nncf.example_inputs
+    args, kwargs = own_tensors(as_call(inputs))
+    unwrap(network)
+    with torch.no_grad(), preserved(model):
+        model(*args, **kwargs)
+    network = _wrapped(model, stored, inputs)
+    if others := _others(network, wanted):
+        name = next(iter(others))
+        warnings.warn(
+            f"The model makes other calls than when the file was written: {name} "
+            f"{others[name]} times, and {wanted[name]} times then. Quantizers are known by the "
+            "numbers of calls, and may stand at others now. Build the model as it was, from the "
+            "same code, and make a new one where a forward has filled a cache of this one.",
+            stacklevel=5,
+        )
+    return network
+
+
+def _others(network: NNCFNetwork, wanted: Mapping[str, Any]) -> dict[str, int]:
+    made = _made(network.nncf.graph)
+    return {name: made[name] for name, count in wanted.items() if made[name] != count}
+
+
+def _wrapped(
+    model: nn.Module, stored: StoredModel, example_inputs: ExampleInputs | None
+) -> NNCFNetwork:
+    device = device_of(model)
+    described = stored.structure.get("example_inputs", {})
+    others = listed(stored.structure, "further_inputs")
+    if example_inputs is not None:
+        further = [inputs_from(one, device) for one in others]
+        return wrap(model, example_inputs, further_inputs=further)
+    try:
+        made, *further = (inputs_from(one, device) for one in (described, *others))
+        return wrap(model, made, further_inputs=further)
+    except TracingError as error:
+        made, *further = (inputs_from(one, device, noise=False) for one in (described, *others))
+        with suppress(TracingError):
+            return wrap(model, made, further_inputs=further)
+        raise TracingError(
+            f"{error} These were made of the shapes in the file; pass example_inputs to load.",
+        ) from error
+
+
+def listed(structure: Mapping[str, Any], name: str) -> Sequence[Any]:
+    """Return the list `name` of a file's structure; empty where there is none.
+
+    Raises:
+        StorageError: it is no list.
+    """
+    found = structure.get(name, [])
+    if not isinstance(found, list):
+        raise StorageError(f"The file is damaged: its {name} are no list. Save the model anew.")
+    return found
