@@ -51,6 +51,12 @@ _NOT_ADDED = (
     "'{algorithm}' has no effect. Add its value to the loss that you call backward() on."
 )
 
+_NOT_HELD = (
+    "The model was trained for an epoch, and no parameter of '{unheld}' was changed, though these "
+    "have gradients: the optimizer does not hold them. Make it behind create_compressed_model: "
+    "optimizer = SGD(model.parameters(), lr=0.1)."
+)
+
 _NEVER: Final = (
     "The model was trained, and the scheduler was never called: the level is {level:.3g}, and "
     "would be {final:.3g} at the end of the schedule. Call controller.scheduler.epoch_step() at "
@@ -84,6 +90,7 @@ class LoopWatch:
         self._multiplied = frozenset(multiplied)
         self._given: set[str] = set()
         self._seen = self._versions()
+        self._learned: dict[int, int] = {}
         self._epochs = 0
         self._calls = 0
         self._steps = 0
@@ -96,7 +103,7 @@ class LoopWatch:
     @override
     def __getstate__(self) -> dict[str, Any]:
         # a copy's parameters count anew, and no loss of the original reaches it
-        return self.__dict__ | {"_seen": {}, "_is_pending": False}
+        return self.__dict__ | {"_seen": {}, "_learned": {}, "_is_pending": False}
 
     def groups_are_made(self) -> None:
         """Note `parameter_groups()`."""
@@ -111,6 +118,8 @@ class LoopWatch:
             self._warn(_TWICE)
         if self._epochs and self._is_trained and self.algorithm and not self._losses:
             self._warn(_NO_LOSS)
+        if unheld := self._unheld():
+            self._warn(_NOT_HELD, unheld=unheld)
         self._was_trained |= self._is_trained and self._calls > 0
         if self._epochs and self._is_trained:
             self._longest = max(self._longest, self._steps, self._losses)
@@ -145,6 +154,8 @@ class LoopWatch:
             level, final = levels
             self._warn(_NEVER, level=level, final=final)
         self._look()
+        if unheld := self._unheld():
+            self._warn(_NOT_HELD, unheld=unheld)
         steps = max(self._steps, self._losses)
         # of later epochs a longer one is told while it lasts
         if current_epoch == 0 and self._is_trained and steps > 1:
@@ -176,7 +187,7 @@ class LoopWatch:
         if self._longest and max(self._steps, self._losses) > _LONGER * self._longest:
             yield _NO_FURTHER_EPOCH
         if self._multiplied:
-            self._multiplied = self._multiplied & _learning(self.model)
+            self._multiplied = self._multiplied & _learned(self.model).keys()
             if self._multiplied:
                 yield _NO_GROUPS
             self._multiplied = frozenset()
@@ -190,12 +201,26 @@ class LoopWatch:
         self._is_trained |= has_stepped and (self._calls > 0 or self._epochs > 0)
         return has_stepped
 
+    def _unheld(self) -> str:
+        """Return the algorithms whose parameters no optimizer changed since the last look."""
+        hooked = _learned(self.model)
+        # what is not held keeps its gradient, since no optimizer sets that to None
+        unheld = [
+            algorithm
+            for algorithm, several in hooked.items()
+            if (found := [one for one in several if one.requires_grad and one.grad is not None])
+            and all(self._learned.get(id(one)) == one._version for one in found)  # noqa: SLF001 (no public counter)
+        ]
+        every = itertools.chain.from_iterable(hooked.values())
+        self._learned = {id(one): one._version for one in every}  # noqa: SLF001 (as above)
+        return ", ".join(unheld) if self._is_trained else ""
+
     def _versions(self) -> dict[int, int]:
         # a few will do: an optimizer moves all that it has
         trained = (one for one in self.model.parameters() if one.requires_grad)
         return {id(one): one._version for one in itertools.islice(trained, 8)}  # noqa: SLF001 (no public counter)
 
-    def _warn(self, message: str, **values: float) -> None:
+    def _warn(self, message: str, **values: float | str) -> None:
         if message not in self._given:
             self._given.add(message)
             known = {
@@ -208,9 +233,10 @@ class LoopWatch:
             warnings.warn(text, TrainingLoopWarning, stacklevel=4)
 
 
-def _learning(model: nn.Module) -> frozenset[str]:
-    """Return the algorithms whose hooks have parameters."""
-    hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
-    return frozenset(
-        one.algorithm for one in hooks if next(one.hook.parameters(), None) is not None
-    )
+def _learned(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+    """Return the parameters of hooks by algorithm, of those that have some."""
+    found: dict[str, list[nn.Parameter]] = {}
+    for one in model.nncf.hooks if isinstance(model, NNCFNetwork) else ():
+        if parameters := list(one.hook.parameters()):
+            found.setdefault(one.algorithm, []).extend(parameters)
+    return found

@@ -141,3 +141,54 @@ def test_scores_that_are_frozen_are_no_training() -> None:
             controller.scheduler.epoch_step()
             train(controller, model, sgd(model), 3)
     assert ["called twice" in str(one.message) for one in caught] == [True]
+
+
+LEARNING = [
+    {"algorithm": "quantization", "initializer": {"range": {"num_init_samples": 0}}},
+    {
+        "algorithm": "movement_sparsity",
+        "params": {
+            "warmup_start_epoch": 1,
+            "warmup_end_epoch": 3,
+            "importance_regularization_factor": 1.0,
+            "enable_structured_masking": False,
+        },
+    },
+]
+learning = pytest.mark.parametrize("item", LEARNING, ids=[one["algorithm"] for one in LEARNING])
+
+
+@learning
+def test_an_optimizer_that_was_made_before_is_told_of_once(item: dict[str, Any]) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    early = sgd(model)
+    controller, model = nncfx.create_compressed_model(
+        model, {"compression": item}, torch.ones(1, 4)
+    )
+    controller.scheduler.epoch_step()
+    train(controller, model, early, 3)
+    match = f"no parameter of '{item['algorithm']}' was changed.*behind create_compressed_model"
+    with pytest.warns(TrainingLoopWarning, match=match) as caught:
+        controller.scheduler.epoch_step()
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(controller, model, early, 3)
+        controller.scheduler.epoch_step()
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@learning
+def test_an_optimizer_that_holds_all_parameters_gets_no_warning(
+    item: dict[str, Any],
+    set_to_none: bool,
+) -> None:
+    controller, model = created(item)
+    optimizer = sgd(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            controller.scheduler.epoch_step()
+            train(controller, model, optimizer, 2)
+            optimizer.zero_grad(set_to_none=set_to_none)
