@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from nncfx.errors import StorageError, TracingError
 from nncfx.graph import NNCFGraph
@@ -89,22 +90,41 @@ def _others(network: NNCFNetwork, wanted: Mapping[str, Any]) -> dict[str, int]:
 def _wrapped(
     model: nn.Module, stored: StoredModel, example_inputs: ExampleInputs | None
 ) -> NNCFNetwork:
-    device = device_of(model)
     described = stored.structure.get("example_inputs", {})
     others = listed(stored.structure, "further_inputs")
     if example_inputs is not None:
-        further = [inputs_from(one, device) for one in others]
+        further = [_made_for(model, one) for one in others]
         return wrap(model, example_inputs, further_inputs=further)
     try:
-        made, *further = (inputs_from(one, device) for one in (described, *others))
+        made, *further = (_made_for(model, one) for one in (described, *others))
         return wrap(model, made, further_inputs=further)
     except TracingError as error:
-        made, *further = (inputs_from(one, device, noise=False) for one in (described, *others))
+        made, *further = (_made_for(model, one, noise=False) for one in (described, *others))
         with suppress(TracingError):
             return wrap(model, made, further_inputs=further)
         raise TracingError(
             f"{error} These were made of the shapes in the file; pass example_inputs to load.",
         ) from error
+
+
+def _made_for(
+    model: nn.Module, description: Mapping[str, Any], *, noise: bool = True
+) -> ExampleInputs:
+    """Return described inputs on the device of `model`; their floats are of a dtype that it has.
+
+    A fresh model is of float32, whatever the one in the file was turned to.
+    """
+    own = [one.dtype for one in model.parameters() if one.is_floating_point()]
+    dtypes = dict.fromkeys(own)
+
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or not dtypes or tensor.dtype in dtypes:
+            return tensor
+        return tensor.to(own[0])
+
+    inputs = inputs_from(description, device_of(model), noise=noise)
+    fitting: ExampleInputs = pytree.tree_map_only(torch.Tensor, cast, inputs)
+    return fitting
 
 
 def listed(structure: Mapping[str, Any], name: str) -> Sequence[Any]:

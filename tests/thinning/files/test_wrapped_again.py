@@ -76,3 +76,22 @@ def test_calls_that_are_no_object_are_damage() -> None:
     stored = StoredModel(tensors={}, sizes={}, structure={"calls": [1]}, read=dict)
     with pytest.raises(StorageError, match="its calls are no object"):
         wrapped(cached(is_warm=False), stored, X)
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "nncfx"])
+@pytest.mark.parametrize("before", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("after", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_model_of_another_dtype_is_loaded_into_a_fresh_one(
+    tmp_path: Path, ending: str, before: torch.dtype, after: torch.dtype
+) -> None:
+    def fresh() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 3))
+
+    x = torch.linspace(-1, 1, 192).view(1, 3, 8, 8)
+    quantized = nncfx.quantize(fresh().eval().to(before), [x.to(before)]).to(after)
+    path = tmp_path / f"model.{ending}"
+    (nncfx.storage.save if ending == "nncfx" else nncfx.save)(path, quantized)
+    for one in (fresh, fresh().to(after)):
+        _, loaded = nncfx.load(path, one)
+        assert torch.equal(loaded.eval()(x.to(after)), quantized(x.to(after)))
