@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import re
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from nncfx.export.capture.dynamic_batch import (
     opened,
 )
 from nncfx.export.capture.export_failure import as_export_error
-from nncfx.export.capture.exportable_calls import ExportableCalls
+from nncfx.export.capture.exportable_calls import ExportableCalls, unchecked_distributions
 from nncfx.export.capture.patched_exporter import patched_exporter
 from nncfx.export.capture.preparation import (
     check_writable,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 __all__ = ["export_onnx", "export_target"]
 
 _CHATTY: Final = ("onnx_ir", "onnxscript", "torch")
+_ALONE: Final = threading.RLock()
 
 
 def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
@@ -251,8 +253,10 @@ def _capture(
 ) -> torch.onnx.ONNXProgram:
     try:
         know_shapes()
-        with patched_exporter(), contextlib.ExitStack() as stack:
+        # torch keeps the state of an export in the process
+        with _ALONE, patched_exporter(), contextlib.ExitStack() as stack:
             stack.enter_context(recurrent_shapes())
+            stack.enter_context(unchecked_distributions())
             with _quiet():
                 captured = captured_program(model, call, axes)
             # a program holds its calls; a model that it could not capture makes them yet
