@@ -102,7 +102,8 @@ def warn_large_errors(
         float_values: Parameters by name as they were before they were changed in place.
     """
     layers = layer_errors(model, batch, float_values)
-    found = {address: one for address, one in layers.items() if one < _FEW_DB}
+    # where the signal is 0, as of layers that begin with weights of 0, decibels say nothing
+    found = {address: one for address, one in layers.items() if -math.inf < one < _FEW_DB}
     if found:
         worst = sorted(found, key=lambda one: found[one])[:_NAMED]
         _LOGGER.warning(

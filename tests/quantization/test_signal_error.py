@@ -118,3 +118,26 @@ def test_what_correcting_biases_mends_is_no_error(caplog: pytest.LogCaptureFixtu
         exact, error = model(x), model(x) - quantized(x)
     decibels = 10 * math.log10(float(exact.square().sum() / error.square().sum()))
     assert f"Linear[2]/linear_0 ({decibels:.1f} dB)" in caplog.text
+
+
+def test_a_layer_that_begins_with_zeros_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    """As those that ControlNet adds: it returns 0, and decibels of 0 say nothing."""
+
+    class Added(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.zero = nn.Linear(16, 16), nn.Linear(16, 16)
+            self.last = nn.Linear(16, 4)
+            nn.init.zeros_(self.zero.weight)
+            nn.init.zeros_(self.zero.bias)
+
+        @override
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.relu(self.first(x))
+            result: torch.Tensor = self.last(x + self.zero(x))
+            return result
+
+    torch.manual_seed(0)
+    with pytest.warns(UserWarning, match="begins with weights of 0, nothing is to be mended"):
+        quantize(Added().eval(), [data()])
+    assert "signal over error" not in caplog.text

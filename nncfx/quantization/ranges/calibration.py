@@ -133,8 +133,9 @@ def calibrate(
         more = f" and {len(zero) - 1} more" if len(zero) > 1 else ""
         warnings.warn(
             f"The activation at '{zero[0]}'{more} is zero on all calibration data; its range is "
-            "taken as -1 to 1. Calibrate with other data, or remove the dead channels: nncfx.thin "
-            "(a branch that was pruned whole leaves one, which ONNX files do without).",
+            "taken as -1 to 1. Where its layer begins with weights of 0, nothing is to be mended; "
+            "else calibrate with other data, or remove the dead channels: nncfx.thin (a branch "
+            "that was pruned whole leaves one, which ONNX files do without).",
             stacklevel=3,
         )
 
