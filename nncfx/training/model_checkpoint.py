@@ -52,7 +52,7 @@ from nncfx.thinning.files.model_structure import (
     restored,
     zero_keys,
 )
-from nncfx.thinning.files.wrapped_again import wrapped
+from nncfx.thinning.files.wrapped_again import warn_other_calls, wrapped
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.input_specs import describe_inputs
 from nncfx.tracing.calls.module_check import require_shapes
@@ -259,6 +259,7 @@ def _loaded(
         network.load_state_dict(zeros | tensors)
         drop_kept(network)
         controller.load_state_dict(description["controller"])
+    warn_other_calls(network, stored)
     return controller, network
 
 

@@ -33,7 +33,7 @@ from nncfx.storage.models.module_sizes import ModuleSizes, apply_sizes, read_siz
 from nncfx.storage.models.stored_model import StoredModel, check_fit, fill, restored_on_error
 from nncfx.thinning.files.carried_recipes import recipes_of
 from nncfx.thinning.files.recipe import ThinRecipe, rebuild
-from nncfx.thinning.files.wrapped_again import call_counts, listed, wrapped
+from nncfx.thinning.files.wrapped_again import call_counts, listed, warn_other_calls, wrapped
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.devices import device_of
 from nncfx.tracing.calls.input_specs import describe_inputs
@@ -269,6 +269,7 @@ def restored(
         whole = {key: tensors[key].to(one.dtype) for key, one in zeros.items() if key in tensors}
         fill(made, {**tensors, **whole, **absent}, dtype)
         drop_kept(made)
+    warn_other_calls(made, stored)
     return made
 
 

@@ -20,7 +20,7 @@ from nncfx.tracing.calls.input_specs import inputs_from
 from nncfx.tracing.calls.inputs import as_call, own_tensors
 from nncfx.tracing.calls.preservation import preserved
 
-__all__ = ["call_counts", "listed", "wrapped"]
+__all__ = ["call_counts", "listed", "warn_other_calls", "wrapped"]
 
 
 def call_counts(model: NNCFNetwork) -> dict[str, int]:
@@ -51,7 +51,7 @@ def wrapped(
     """Return `model`, wrapped in place with inputs as those of the model in the file.
 
     Where it makes other calls than that one did, it is run once and traced again, for caches that
-    a forward fills; if they still differ, there is a warning.
+    a forward fills.
 
     Raises:
         ArgumentError: example inputs are needed.
@@ -69,17 +69,23 @@ def wrapped(
     unwrap(network)
     with torch.no_grad(), preserved(model):
         model(*args, **kwargs)
-    network = _wrapped(model, stored, inputs)
-    if others := _others(network, wanted):
+    return _wrapped(model, stored, inputs)
+
+
+def warn_other_calls(network: nn.Module, stored: StoredModel) -> None:
+    """Tell of calls that `network` makes more or less often than the model in the file did."""
+    wanted = stored.structure.get("calls", {})
+    others = _others(network, wanted) if isinstance(network, NNCFNetwork) else {}
+    if others:
         name = next(iter(others))
         warnings.warn(
             f"The model makes other calls than when the file was written: {name} "
             f"{others[name]} times, and {wanted[name]} times then. Quantizers are known by the "
             "numbers of calls, and may stand at others now. Build the model as it was, from the "
-            "same code, and make a new one where a forward has filled a cache of this one.",
-            stacklevel=5,
+            "same code, and make a new one where a forward has filled a cache of this one; or "
+            "pass the example_inputs of then.",
+            stacklevel=4,
         )
-    return network
 
 
 def _others(network: NNCFNetwork, wanted: Mapping[str, Any]) -> dict[str, int]:

@@ -33,7 +33,11 @@ __all__ = [
 ]
 
 Site: TypeAlias = tuple[int, ...]
-"""Where a module's forward makes a call: the instruction of each frame, the innermost first."""
+"""Where a module's forward makes a call: the line of each frame, the innermost first.
+
+Calls on one line are told apart by their order. Instructions would tell more, but Python 3.11
+makes a call at another one once it has made it often.
+"""
 
 Counts: TypeAlias = dict[Hashable, int]
 """Calls so far by function, or by function and site; the module's own under the empty name."""
@@ -58,13 +62,13 @@ def call_site(frame: FrameType | None, outermost: FrameType | CodeType) -> Site:
         frame: Of the function that makes a call.
         outermost: The frame that calls the module's forward, or its code.
     """
-    found = []
+    found: list[int] = []
     while frame is not None:
         code = frame.f_code
         if frame is outermost or code is outermost:
             break
         if not code.co_filename.startswith(_BETWEEN):
-            found.append(frame.f_lasti)
+            found.append(frame.f_lineno)
         frame = frame.f_back
     return tuple(found)
 

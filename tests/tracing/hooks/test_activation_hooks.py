@@ -1,6 +1,7 @@
 """Promises of nncfx.tracing.hooks.activation_hooks."""
 
 import copy
+import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
@@ -376,6 +377,26 @@ def test_a_hook_stays_at_its_call_where_an_export_makes_more() -> None:
     assert torch.equal(model(x), 2 * Cached()(x))
     program = torch.export.export(model, (x,)).module()
     assert torch.equal(program(x), model(x))
+
+
+class Given(nn.Module):
+    """Calls a builtin function that it was given, by an instruction that Python specializes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = operator.mul
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.scale(x, 2.0)
+        return x + 1
+
+
+def test_a_hook_stays_at_a_call_that_is_made_often() -> None:
+    x = torch.ones(2, 3)
+    model = wrap(Given(), x)
+    hook(model, PostSite("Given/__mul___0"))
+    for _ in range(100):
+        assert torch.equal(model(x), torch.full((2, 3), 5.0))
 
 
 class Inner(nn.Module):

@@ -92,7 +92,9 @@ class Order(nn.Module):
         self.relu, self.tanh = nn.ReLU(), nn.Tanh()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(torch.tanh(x)) if x.sum() > 0 else torch.tanh(torch.relu(x))
+        if x.sum() > 0:
+            return torch.relu(torch.tanh(x))
+        return torch.tanh(torch.relu(x))
 
 
 class ModuleOrder(Order):
