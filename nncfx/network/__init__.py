@@ -1,6 +1,6 @@
 """The wrapped model, which knows its graph, its hooks and its channels."""
 
-from nncfx.network.batches import inputs_in
+from nncfx.network.batches import inputs_in, warn_unused_inputs
 from nncfx.network.network import InsertionHandle, NNCFInterface, NNCFNetwork, inputs_for
 from nncfx.network.strip import bake, is_strippable, strip
 from nncfx.network.wrapping import unwrap, wrap
@@ -15,5 +15,6 @@ __all__ = [
     "is_strippable",
     "strip",
     "unwrap",
+    "warn_unused_inputs",
     "wrap",
 ]

@@ -1,6 +1,7 @@
 """The inputs of a model in what a loader gives."""
 
 import inspect
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -13,8 +14,9 @@ from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.devices import device_of, on_device
 from nncfx.tracing.calls.inputs import as_call
 
-__all__ = ["inputs_in"]
+__all__ = ["inputs_in", "warn_unused_inputs"]
 
+_LOGGER = logging.getLogger(__name__)
 _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -36,6 +38,34 @@ def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
     """
     inputs: ExampleInputs = on_device(device_of(model), _inputs(batch, model))
     return inputs
+
+
+def warn_unused_inputs(batch: object, model: nn.Module) -> None:
+    """Warn of tensors behind the inputs in `batch` for which the forward has parameters.
+
+    One number per example is silently taken for labels.
+    """
+    if isinstance(model, torch.jit.ScriptModule) or not isinstance(batch, tuple | list):
+        return
+    parameters = inspect.signature(model.forward).parameters.values()
+    names = [one.name for one in parameters if one.kind in _POSITIONAL]
+    count = max(1, _positional_inputs(model))
+    left_out = [
+        (name, one)
+        for name, one in zip(names[count:], batch[count:], strict=False)
+        if isinstance(one, Tensor) and one.ndim > 1
+    ]
+    if left_out and all(isinstance(one, Tensor) for one in batch[:count]):
+        named = [f"'{name}': ..." for name in names[: count + len(left_out)]]
+        _LOGGER.warning(
+            "Of each batch, %s not used: what stands behind the inputs that a forward needs is "
+            "taken for labels, and %s of %s keeps its default. If it is no label, give mappings: "
+            "{%s}.",
+            " and ".join(f"the tensor of shape {tuple(one.shape)} is" for _, one in left_out),
+            " and ".join(f"'{name}'" for name, _ in left_out),
+            type(model).__name__,
+            ", ".join(named),
+        )
 
 
 def _inputs(batch: object, model: nn.Module) -> object:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from nncfx.controllers.base.unread_weights import warn_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError
-from nncfx.network import NNCFNetwork, inputs_in, unwrap, wrap
+from nncfx.network import NNCFNetwork, inputs_in, unwrap, warn_unused_inputs, wrap
 from nncfx.quantization.drowned_channels import without_drowned_channels
 from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.harmful_storage import without_harmful_storage
@@ -205,6 +205,7 @@ def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Ite
             "generator that was read before is empty.",
         ) from error
     example = inputs_in(first, model)
+    warn_unused_inputs(first, model)
     try:
         network = wrap(model, example)
     except TracingError as error:

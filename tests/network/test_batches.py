@@ -35,6 +35,30 @@ class Towers(nn.Module):
         return [tower(given) for tower, given in pairs if given is not None]
 
 
+class Captions(Pair):
+    """Takes its second input where it is given."""
+
+    def forward(self, one: Tensor, two: Tensor | None = None) -> Tensor:
+        return super().forward(one, one if two is None else two)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "is_told"),
+    [
+        (Captions(), (ONE, TWO), True),
+        (Captions(), (ONE, LABELS), False),
+        (Captions(), {"one": ONE, "two": TWO}, False),
+        (nn.Sequential(nn.Linear(4, 4)), (ONE, TWO), False),
+    ],
+)
+def test_an_optional_input_that_quantize_takes_for_labels_is_told(
+    model: nn.Module, batch: object, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    nncfx.quantize(model, [batch])
+    assert ("'two' of Captions keeps its default" in caplog.text) == is_told
+    assert ("give mappings: {'one': ..., 'two': ...}" in caplog.text) == is_told
+
+
 def test_labels_behind_the_inputs_are_left_out() -> None:
     assert inputs_in((ONE, LABELS), nn.Linear(4, 2)) is not LABELS
     assert torch.equal(inputs_in((ONE, LABELS), nn.Linear(4, 2)), ONE)

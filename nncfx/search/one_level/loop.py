@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import SupportsFloat
 
 from nncfx.errors import ArgumentError, SearchError
 from nncfx.search.one_level.bracket import Bracket
@@ -29,13 +30,13 @@ _HOPELESS = 4
 _GRACE = 0.3
 
 
-def check_threshold(threshold: float) -> None:
+def check_threshold(threshold: object) -> None:
     """Refuse a threshold that no metric can be compared with.
 
     Raises:
-        ArgumentError: the threshold is not finite.
+        ArgumentError: the threshold is no number, or not finite.
     """
-    if not math.isfinite(threshold):
+    if not (isinstance(threshold, SupportsFloat) and math.isfinite(threshold)):
         raise ArgumentError(
             f"threshold is {threshold}, and no metric can be compared with it. "
             "Write the least metric that is accepted, such as 0.9."

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,6 +81,12 @@ def test_a_metric_that_never_falls_ends_within_a_cell_of_the_upper_end() -> None
 def test_a_metric_below_the_threshold_everywhere_is_refused() -> None:
     with pytest.raises(SearchError, match=r"The metric at level 0 is 0\.5, below the threshold"):
         find_level(lambda _: 0.5, 0.9)
+
+
+@pytest.mark.parametrize("threshold", [None, math.nan, "0.9", 1j])
+def test_a_threshold_that_is_no_finite_number_is_refused(threshold: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ArgumentError, match=r"threshold is .* Write the least metric"):
+        find_level(lambda _: 0.9, threshold)
 
 
 def test_a_dense_metric_below_the_threshold_costs_no_evaluation() -> None:
