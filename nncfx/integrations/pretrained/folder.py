@@ -10,6 +10,7 @@ from torch import nn
 from nncfx.errors import ArgumentError, MissingExtraError, StorageError, did_you_mean
 from nncfx.integrations.pretrained.widths import with_widths
 from nncfx.network import NNCFNetwork
+from nncfx.storage.formats.whole_file import writing_files
 from nncfx.thinning.files.model_structure import finished
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.hooks.dynamic_class import original_class
@@ -55,23 +56,30 @@ def save_pretrained(
             "config). nncfx.save(path, model) saves any module.",
         )
     place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
     left = finished(model)
     is_quantized = isinstance(left, NNCFNetwork) and bool(left.nncf.hooks)
     plain = None if is_quantized else with_widths(left, example_inputs)
-    if plain is not None:
-        plain.save_pretrained(place)
-        (place / _FILE).unlink(missing_ok=True)
-        return place / _PLAIN
+    path = place / (_FILE if plain is None else _PLAIN)
+    with writing_files(path) as draft:
+        if plain is None:
+            _write(left, model, draft)
+        else:
+            plain.save_pretrained(draft)
+        written = {one.name for one in draft.iterdir()}
+    for one in (*place.glob("model*.safetensors*"), place / _FILE):
+        if one.name not in written:  # of an earlier save: of another model
+            one.unlink(missing_ok=True)
+    return path
+
+
+def _write(left: nn.Module, model: Any, folder: Path) -> None:  # noqa: ANN401 (a class of each model)
+    """Write what is left of `model`, with the config of all its widths."""
     config = copy.deepcopy(model.config)
     config.architectures = [original_class(model).__name__]
-    config.save_pretrained(place)
+    config.save_pretrained(folder)
     if model.can_generate():
-        model.generation_config.save_pretrained(place)
-    path = save(place / _FILE, left)
-    for one in place.glob("model*.safetensors*"):  # of an earlier save: of another model
-        one.unlink()
-    return path
+        model.generation_config.save_pretrained(folder)
+    save(folder / _FILE, left)
 
 
 def from_pretrained(

@@ -22,6 +22,7 @@ __all__ = [
     "SavedFile",
     "check_destination",
     "check_source",
+    "making",
     "open_file",
     "read_object",
     "read_text",
@@ -149,8 +150,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(path)
     check_destination(target)
-    with _told(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    with _told(target), making(target.parent):
         draft = target.with_name(f".{target.name}.part")
         # a file apart: safetensors writes another one, and renames that onto the draft
         lock = target.with_name(f".{target.name}.lock")
@@ -181,8 +181,7 @@ def writing_files(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(path)
     check_destination(target)
-    with _told(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    with _told(target), making(target.parent):
         draft = target.with_name(f".{target.name}.parts")
         with _claimed(draft, lambda: _opened_folder(draft)):
             try:
@@ -198,6 +197,20 @@ def writing_files(path: str | os.PathLike[str]) -> Iterator[Path]:
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
             sync(target.parent)
+
+
+@contextlib.contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Make `folder` and those above it; a body that raises leaves none of them without content."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # one that holds something stays, and those above
+            for one in made:
+                one.rmdir()
+        raise
 
 
 def sync(path: Path) -> None:

@@ -5,6 +5,7 @@ torch.distributed.checkpoint has put the tensors, as safetensors. It is replaced
 disk, so that a reader sees the checkpoint before or this one. Nothing that is read is executed.
 """
 
+import contextlib
 import json
 import math
 import re
@@ -79,6 +80,7 @@ def save_shards(
         name: [NAMES[plain_tensor(name, one).dtype], list(one.shape)]
         for name, one in tensors.items()
     }
+    is_new = not folder.exists()
     name = in_first_process(lambda: _begun(folder))
     alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
     try:
@@ -87,13 +89,13 @@ def save_shards(
             writer = HuggingFaceStorageWriter(str(folder / name), save_distributed=True)
             save(dict(tensors), storage_writer=writer, no_dist=alone)
     except (CheckpointException, OSError) as error:
-        in_first_process(lambda: shutil.rmtree(folder / name, ignore_errors=True))
+        in_first_process(lambda: _undone(folder, name, is_new=is_new))
         raise StorageError(
             f"'{folder}' cannot be written ({_causes(error)}). Use a folder that all processes "
             "may write to, on a disk with room."
         ) from error
     content = {**description, "shards": name, "tensors": rows}
-    in_first_process(lambda: _ended(folder, name, content))
+    in_first_process(lambda: _ended(folder, name, content, is_new=is_new))
 
 
 def _begun(folder: Path) -> str:
@@ -112,10 +114,22 @@ def _begun(folder: Path) -> str:
     return name
 
 
-def _ended(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+def _undone(folder: Path, name: str, *, is_new: bool) -> None:
+    """Remove the tensors called `name`, and a folder that is new."""
+    shutil.rmtree(folder / name, ignore_errors=True)
+    if is_new:
+        with contextlib.suppress(OSError):  # somebody else has put something in it
+            folder.rmdir()
+
+
+def _ended(folder: Path, name: str, content: Mapping[str, Any], *, is_new: bool) -> None:
     """Make the tensors called `name` those of the checkpoint; remove others, and what was left."""
-    sync(folder / name)
-    write_text(folder / _DESCRIPTION, json.dumps(content))
+    try:
+        sync(folder / name)
+        write_text(folder / _DESCRIPTION, json.dumps(content))
+    except (OSError, StorageError):
+        _undone(folder, name, is_new=is_new)
+        raise
     for one in folder.iterdir():
         if _SHARDS.fullmatch(one.name) and one.name != name:
             shutil.rmtree(one, ignore_errors=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import nn
 
 import nncfx
@@ -98,6 +99,25 @@ def test_masks_are_baked_in(tmp_path: Path) -> None:
     assert_same(model, again)
     weight = again.model.layers[0].mlp.up_proj.weight
     assert 0.3 < (weight == 0).float().mean() < 0.7
+
+
+@pytest.mark.parametrize("kept", [(40, 40), (40, 24)])
+def test_a_failed_save_leaves_the_folder_before_or_none(
+    kept: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = without_neurons(24, 24)
+    save_pretrained(before, tmp_path)
+    model = without_neurons(*kept)
+
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.serialize_file", full)
+    for folder in (tmp_path, tmp_path / "one" / "two"):
+        with pytest.raises(StorageError, match="No space left on device"):
+            save_pretrained(model, folder)
+    assert not (tmp_path / "one").exists()
+    assert_same(before, from_pretrained(tmp_path))
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:

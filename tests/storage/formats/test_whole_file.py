@@ -21,6 +21,13 @@ from nncfx.storage.formats.whole_file import (
 )
 
 
+def test_missing_folders_of_a_failed_write_go_again(tmp_path: Path) -> None:
+    for write in (writing, writing_files):
+        with pytest.raises(RuntimeError), write(tmp_path / "a" / "b" / "file"):
+            raise RuntimeError
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_other(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

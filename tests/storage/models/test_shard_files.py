@@ -105,6 +105,23 @@ def test_a_failed_write_leaves_the_checkpoint_before(
     assert nncfx.load(tmp_path, Net)[0].level == 0.5
 
 
+@pytest.mark.parametrize(
+    "failing", ["safetensors.torch.save", "nncfx.storage.models.shard_files.write_text"]
+)
+def test_a_failed_write_leaves_no_new_folder(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise StorageError("No space left on device")
+
+    monkeypatch.setattr(failing, full)
+    (tmp_path / "mine").mkdir()
+    for folder in ("mine", "new"):
+        with pytest.raises(StorageError, match="No space left on device"):
+            saved(tmp_path / folder)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]
+
+
 def test_integers_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="A folder of shards holds floats"):
         nncfx.save(tmp_path, Net(), integers=True, shards=True)
