@@ -1,12 +1,14 @@
 """Footprint: the bytes of a model's non-zero parameters."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from nncfx.errors import ArgumentError
 from nncfx.schemes.operators import int8_grid
+from nncfx.storage.models.whole_models import require_numbers
 from nncfx.tracing import WeightSite
 from nncfx.tracing.hooks.store import own_parameters
 
@@ -19,8 +21,11 @@ def nonzero_parameters(model: nn.Module) -> int:
     """Return the number of non-zero entries of all parameters (a shared one counts once).
 
     What hooks learn, such as the steps of quantizers, is none of the model's.
+
+    Raises:
+        ArgumentError: a parameter is in another library's form (torchao).
     """
-    return sum(int(torch.count_nonzero(parameter)) for parameter in own_parameters(model))
+    return sum(int(torch.count_nonzero(parameter)) for parameter in _counted(model))
 
 
 def footprint_bytes(model: nn.Module) -> int:
@@ -32,14 +37,23 @@ def footprint_bytes(model: nn.Module) -> int:
     buffers: it is what a dense format cannot and a sparse format would at least need. For bytes
     on disk write the file.
 
+    Raises:
+        ArgumentError: a parameter is in another library's form (torchao).
+
     Source: Condensa (Joseph et al. 2020), section 4, objective 1.
     """
     quantized = _quantized_bits(model)
     bits = sum(
         int(torch.count_nonzero(one)) * quantized.get(id(one), _bits(one))
-        for one in own_parameters(model)
+        for one in _counted(model)
     )
     return -(-bits // _BYTE)
+
+
+def _counted(model: nn.Module) -> Iterator[nn.Parameter]:
+    for one in own_parameters(model):
+        require_numbers(one, f"A parameter of {type(model).__name__}", ArgumentError)
+        yield one
 
 
 def _bits(parameter: nn.Parameter) -> int:

@@ -8,6 +8,7 @@ from typing import Final
 from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean
+from nncfx.storage.models.whole_models import require_numbers
 from nncfx.tracing.hooks.dynamic_class import original_class
 from nncfx.untrusted import REGULAR, is_found
 
@@ -106,7 +107,7 @@ def select_layers(
 
     Raises:
         GraphError: an entry of `ignored` matches no module, or is no regular expression.
-        CompressionError: a layer has no plain weight (parametrized or lazy).
+        CompressionError: a layer has no plain weight (parametrized, lazy or of another library).
     """
     left_out = matching_modules(model, ignored)
     layers: list[Layer] = []
@@ -114,6 +115,8 @@ def select_layers(
         fits = original_class(module) in kinds if exact else isinstance(module, kinds)
         if fits and name not in left_out:
             layers.extend(_layers_of(name, module))
+    for one in layers:
+        require_numbers(one.weight, f"The {one.weight_name} of '{one.name}'", CompressionError)
     return layers
 
 

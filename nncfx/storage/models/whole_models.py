@@ -20,6 +20,7 @@ __all__ = [
     "is_fully_sharded",
     "is_offloaded",
     "is_sharded",
+    "require_numbers",
     "require_whole",
     "sharding_mend",
 ]
@@ -72,14 +73,8 @@ def require_whole(
                     f"{kind} cannot be {done}: of '{parameter}', a {type(tensor).__name__}, this "
                     f"process holds a part. {sharding_mend}"
                 )
-            if not is_only_run and _is_coded(tensor):
-                library = type(tensor).__module__.partition(".")[0]
-                raise error(
-                    f"{kind} cannot be {done}: '{parameter}' is of the class "
-                    f"{type(tensor).__name__} of {library}, and only that knows what numbers it "
-                    "holds. Compress the model first, or quantize it by nncfx.quantize "
-                    "or nncfx.quantization.quantize_weights instead."
-                )
+            if not is_only_run:
+                require_numbers(tensor, f"{kind} cannot be {done}: '{parameter}'", error)
             if tensor.is_meta and is_offloaded(module):
                 raise error(
                     f"{kind} cannot be {done}: the values of '{parameter}' are offloaded, and "
@@ -87,6 +82,22 @@ def require_whole(
                     "accelerate.hooks.remove_hook_from_module(model, recurse=True), or load the "
                     "model without a device_map."
                 )
+
+
+def require_numbers(tensor: object, what: str, error: type[NNCFXError]) -> None:
+    """Return unless `tensor`, `what` in the message, is in another library's form (torchao).
+
+    Raises:
+        NNCFXError: of the class `error`; it is.
+    """
+    # what computes its numbers from others that it holds; so does one that is sharded, in parts
+    if is_traceable_wrapper_subclass(tensor) and not is_sharded(tensor):
+        library = type(tensor).__module__.partition(".")[0]
+        raise error(
+            f"{what} is of the class {type(tensor).__name__} of {library}, and only that knows "
+            "what numbers it holds. Compress the model first, or quantize it by nncfx.quantize "
+            "or nncfx.quantization.quantize_weights instead."
+        )
 
 
 def is_fully_sharded(kind: type[nn.Module]) -> bool:
@@ -119,11 +130,6 @@ def is_sharded(tensor: object) -> bool:
 def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for table in (module._parameters, module._buffers):  # noqa: SLF001 (as torch's own walk)
         yield from ((key, one) for key, one in table.items() if one is not None)
-
-
-def _is_coded(tensor: object) -> bool:
-    """Return whether `tensor` computes its numbers from others that it holds."""
-    return is_traceable_wrapper_subclass(tensor)
 
 
 def is_offloaded(module: nn.Module) -> bool:

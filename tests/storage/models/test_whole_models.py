@@ -20,13 +20,13 @@ from torch.nn import functional as F
 from torch.testing._internal import two_tensor
 
 import nncfx
+from nncfx import schemes
 from nncfx.errors import NNCFXError
 from nncfx.export import reorder_channels
 from nncfx.export.pt2e.export_program import export_program
 from nncfx.hago import prepare_graph
 from nncfx.lc import DC, LC, RecoveryData
 from nncfx.quantization import quantize_weights
-from nncfx.schemes import Prune
 from nncfx.storage.models.sharded_models import has_shards
 
 X = torch.linspace(-1, 1, 16).view(2, 8)
@@ -110,8 +110,10 @@ DOORS: dict[str, Callable[[Any, Path], object]] = {
     "prepare_graph": lambda model, _: prepare_graph(model, X),
     "trace": lambda model, _: nncfx.tracing.trace(model, X),
     "analyze_channels": lambda model, _: nncfx.channels.analyze_channels(model, X),
-    "DC": lambda model, _: DC().recover(model, Prune(), 0.5, DATA),
-    "LC": lambda model, _: LC(steps=1, mb_iterations_per_l=1).recover(model, Prune(), 0.5, DATA),
+    "DC": lambda model, _: DC().recover(model, schemes.Prune(), 0.5, DATA),
+    "LC": lambda model, _: LC(steps=1, mb_iterations_per_l=1).recover(
+        model, schemes.Prune(), 0.5, DATA
+    ),
     "export_onnx": lambda model, path: nncfx.export_onnx(model, path, X),
     "export_program": lambda model, _: export_program(model, X),
     "reorder_channels": lambda model, _: reorder_channels(model, X),
@@ -164,6 +166,25 @@ def test_weights_in_a_form_of_another_library_are_refused_wherever_they_are_read
     with pytest.raises(NNCFXError, match=r"cannot be .*'up\.weight' is of the class TwoTensor"):
         DOORS[door](model, tmp_path / "file")
     assert type(model) is Net
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda model: schemes.Prune().compress(model, 0.5),
+        lambda model: schemes.Cluster().compress(model, 0.5),
+        schemes.footprint_bytes,
+        schemes.nonzero_parameters,
+    ],
+)
+def test_schemes_and_counts_refuse_a_form_of_another_library(
+    read: Callable[[nn.Module], object],
+) -> None:
+    model = Net()
+    coded = two_tensor.TwoTensor(model.up.weight.detach(), model.up.weight.detach())
+    model.up.weight = nn.Parameter(coded)
+    with pytest.raises(NNCFXError, match="is of the class TwoTensor of torch, and only that"):
+        read(model)
 
 
 @pytest.mark.parametrize("part", [offloaded, offloaded_with_more])
