@@ -30,7 +30,7 @@ class Source:
         # as many as the parameter has, so that they are made only where they are asked for
         if self.moved is not None:
             return self.moved
-        return torch.arange(math.prod(self.shape)).view(self.shape)
+        return torch.arange(math.prod(self.shape), device="cpu").view(self.shape)
 
     @property
     def block(self) -> tuple[range, range] | None:
@@ -45,7 +45,7 @@ class Source:
         row, rest = divmod(int(elements.reshape(-1)[0]), inner)
         column = rest // math.prod(self.shape[2:])
         rows, columns = range(row, row + len(elements)), range(column, column + elements.shape[1])
-        every = torch.arange(math.prod(self.shape)).view(self.shape)
+        every = torch.arange(math.prod(self.shape), device="cpu").view(self.shape)
         held = every[row : rows.stop, column : columns.stop]
         return (rows, columns) if torch.equal(held, elements) else None
 
@@ -57,7 +57,7 @@ class Source:
         count = self.elements.numel()
         if tuple(self.elements.shape) != self.shape:
             return False
-        return bool((self.elements.reshape(-1) == torch.arange(count)).all())
+        return bool((self.elements.reshape(-1) == torch.arange(count, device="cpu")).all())
 
 
 def is_stack(elements: torch.Tensor, shape: tuple[int, ...]) -> bool:
@@ -65,5 +65,5 @@ def is_stack(elements: torch.Tensor, shape: tuple[int, ...]) -> bool:
     if tuple(elements.shape[-2:]) != shape[-2:] or not elements.numel():
         return False
     rows = elements.reshape(-1, shape[-2] * shape[-1])
-    first, inner = rows[:, :1], torch.arange(rows.shape[1])
+    first, inner = rows[:, :1], torch.arange(rows.shape[1], device="cpu")
     return bool((rows - first == inner).all() and (first % rows.shape[1] == 0).all())

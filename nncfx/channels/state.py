@@ -76,7 +76,9 @@ class ChannelState:
     def ids(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the ids of a tensor: those of a constant are all `NO_CHANNEL`."""
         found = self.grid(tensor)
-        return torch.tensor(NO_CHANNEL).expand(tensor.shape) if found is None else found
+        return (
+            torch.tensor(NO_CHANNEL, device="cpu").expand(tensor.shape) if found is None else found
+        )
 
     def set_grid(self, tensor: torch.Tensor, grid: torch.Tensor) -> None:
         """Note the ids of an activation."""
@@ -93,7 +95,7 @@ class ChannelState:
     def set_fixed(self, tensor: torch.Tensor, reason: str) -> None:
         """Note that nothing is known of an activation but the reason why it cannot change."""
         ident = self.ledger.create_fixed(reason)
-        self._grids[tensor] = torch.tensor(ident).expand(tensor.shape)
+        self._grids[tensor] = torch.tensor(ident, device="cpu").expand(tensor.shape)
 
     def source(self, tensor: torch.Tensor) -> Source | None:
         """Return from which parameter the elements of a tensor come, None where from none."""
@@ -132,7 +134,7 @@ class ChannelState:
             return None
         elements, inner = source.elements.reshape(-1), math.prod(source.shape[1:])
         first, count = int(elements[0]), len(elements)
-        adjacent = bool((elements == torch.arange(first, first + count)).all())
+        adjacent = bool((elements == torch.arange(first, first + count, device="cpu")).all())
         if not adjacent or first % inner or tuple(tensor.shape[1:]) != source.shape[1:]:
             return None
         return source.parameter, range(first // inner, (first + count) // inner)
@@ -323,7 +325,7 @@ class ChannelState:
         if len({grid.shape for grid in kept}) > 1:
             kept = self._kept(even, place)
         if not kept:
-            mixed = torch.tensor(self.ledger.create_fixed(f"'{place}' mixes it"))
+            mixed = torch.tensor(self.ledger.create_fixed(f"'{place}' mixes it"), device="cpu")
             return mixed.expand(tuple(shape))
         merged = kept[0]
         for grid in kept[1:]:
@@ -369,7 +371,7 @@ class ChannelState:
                 costs = [self._cost(grid) for grid in pair]
                 loser = one if costs[0] <= costs[1] else other
                 self.fix(grids[loser], f"'{place}' broadcasts it over other channels")
-                grids[loser] = torch.tensor(NO_CHANNEL).expand(grids[loser].shape)
+                grids[loser] = torch.tensor(NO_CHANNEL, device="cpu").expand(grids[loser].shape)
         return grids
 
     def _cost(self, grid: torch.Tensor) -> int:

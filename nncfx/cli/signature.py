@@ -79,8 +79,8 @@ def _filled(spec: InputSpec, shape: Shape, generator: torch.Generator) -> torch.
     dtype = getattr(torch, spec.dtype)
     try:
         if dtype.is_floating_point:
-            return torch.randn(shape, generator=generator).to(dtype)
-        return torch.zeros(shape, dtype=dtype)
+            return torch.randn(shape, generator=generator, device="cpu").to(dtype)
+        return torch.zeros(shape, dtype=dtype, device="cpu")
     except (RuntimeError, MemoryError) as error:
         raise RuntimeFailure(
             f"Input '{spec.name}' of shape {'x'.join(map(str, shape))} does not fit into memory. "

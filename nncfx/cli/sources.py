@@ -99,7 +99,10 @@ def _random(texts: Sequence[str], source: str) -> Any:  # noqa: ANN401 (inputs o
         )
     shapes = parse_shapes(texts)
     generator = torch.Generator().manual_seed(0)
-    made = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    made = {
+        name: torch.randn(shape, generator=generator, device="cpu")
+        for name, shape in shapes.items()
+    }
     if "" in made and len(made) > 1:
         raise ArgumentError("Several inputs need their names: --input-shape NAME=1x3x224x224.")
     return made.get("", made)

@@ -70,7 +70,8 @@ def measured_widths(
         made = []
         for number in range(variants):
             keep = [
-                torch.arange(one.size) < _width(one, generator.random() if number else 1.0)
+                torch.arange(one.size, device="cpu")
+                < _width(one, generator.random() if number else 1.0)
                 for one in channels.prunable
             ]
             removal = _without(model, channels, keep)
@@ -169,7 +170,9 @@ class PredictedCosts:
         self._model, self._example_inputs = model, example_inputs
         self._channels, self._table = channels, table
         self._known: dict[tuple[int, ...], float] = {}
-        self._dense_ms = self._predicted([torch.ones(one.size) for one in channels.prunable])
+        self._dense_ms = self._predicted(
+            [torch.ones(one.size, device="cpu") for one in channels.prunable]
+        )
 
     def saved(self, masks: Mapping[str, Tensor]) -> float:
         """Return the fraction of the dense model's latency that goes with masked groups.
@@ -205,7 +208,7 @@ def _kept(group_set: GroupSet, masks: Mapping[str, Tensor]) -> Tensor:
     """Return which groups of a set the mask of what creates them leaves; one at least."""
     origin = group_set.origin
     mask = masks.get(origin.parameter)
-    keep = torch.ones(group_set.size, dtype=torch.bool)
+    keep = torch.ones(group_set.size, dtype=torch.bool, device="cpu")
     if mask is not None and mask.shape[origin.axis] > 1:
         rows = mask.movedim(origin.axis, 0).flatten(1).ne(0).any(dim=1).cpu()
         keep = rows[torch.from_numpy(origin.indices[:, 0].copy())]

@@ -135,4 +135,4 @@ def _output_changes(
 
 def _outputs(model: nn.Module, example_inputs: ExampleInputs) -> Tensor:
     found = [one.float().flatten() for one in tensors_in(run(model, example_inputs))]
-    return torch.cat(found) if found else torch.zeros(0)
+    return torch.cat(found) if found else torch.zeros(0, device="cpu")

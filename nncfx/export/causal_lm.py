@@ -84,14 +84,14 @@ def export_causal_lm(
             f"accuracy_level is {accuracy_level}, and the target '{runtime.name}' has no packed "
             "products that could round their inputs. Leave it out.",
         )
-    tokens = torch.zeros(_BATCH, _LENGTH, dtype=torch.int64)
+    tokens = torch.zeros(_BATCH, _LENGTH, dtype=torch.int64, device="cpu")
     lean = plain(model, {"input_ids": tokens.to(device_of(model))})
     past = _example_past(lean)
     parts = _PARTS[cache]
     names = [f"{layer}.{part}" for layer in range(len(past)) for part in parts]
     inputs: dict[str, Any] = {
         "input_ids": tokens,
-        "attention_mask": torch.ones(_BATCH, _PAST + _LENGTH, dtype=torch.int64),
+        "attention_mask": torch.ones(_BATCH, _PAST + _LENGTH, dtype=torch.int64, device="cpu"),
         "past_key_values": past if cache == "float" else [_in_bytes(*layer) for layer in past],
     }
     named: type[_WithCache] = type(type(lean).__name__, (_WithCache,), {})  # as errors name it

@@ -113,7 +113,7 @@ class Lagrangian:
             for name, weight in self._weights.items()
         ]
         # where all constrained weights are frozen there is nothing to draw
-        return torch.stack(terms).sum() if terms else torch.zeros(())
+        return torch.stack(terms).sum() if terms else torch.zeros((), device="cpu")
 
     @torch.no_grad()
     def add_gradient(self) -> None:

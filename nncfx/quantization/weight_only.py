@@ -204,7 +204,7 @@ def _plan(
         in_float |= dict.fromkeys(read, operation)
         for name, axis in matrices.items():
             weight = stored.get(name)
-            if weight is None or not weight.numel():
+            if weight is None or not weight.numel() or weight.is_complex():
                 continue  # a buffer, a weight that is computed, or one of a layer of no width
             if id(weight) not in forms:
                 asked = (_BYTE, None) if has_rows else (bits, group)

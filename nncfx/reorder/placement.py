@@ -39,8 +39,8 @@ class ChannelPlacement(nn.Module):
         is_run = all(after == before + 1 for before, after in pairwise(positions))
         places = None
         if not is_run:
-            places = torch.full((width,), len(positions))
-            places[list(positions)] = torch.arange(len(positions))
+            places = torch.full((width,), len(positions), device="cpu")
+            places[list(positions)] = torch.arange(len(positions), device="cpu")
         self.register_buffer("places", places, persistent=False)
 
     @override

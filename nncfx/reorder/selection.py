@@ -64,7 +64,7 @@ class ChannelSelection(nn.Module):
         self.start = positions[0]
         self.length = len(positions)
         is_slice = all(after == before + 1 for before, after in pairwise(positions))
-        index = None if is_slice else torch.tensor(positions)
+        index = None if is_slice else torch.tensor(positions, device="cpu")
         self.register_buffer("positions", index, persistent=False)
 
     @override

@@ -96,7 +96,7 @@ def _start(ordered: Tensor, k: int, init: KMeansInit, seed: int) -> Tensor:
         middles = (2 * torch.arange(k, device=ordered.device) + 1) * count // (2 * k)
         return ordered[middles]
     generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(count, generator=generator)[:k].sort().values
+    chosen = torch.randperm(count, generator=generator, device="cpu")[:k].sort().values
     return ordered[chosen.to(ordered.device)]
 
 

@@ -102,9 +102,9 @@ def _numbers(
         return tensor
     low, high = float(tensor.min()), float(tensor.max())
     if spread is None and low < high:
-        drawn = torch.rand(tensor.shape, generator=generator) * (high - low) + low
+        drawn = torch.rand(tensor.shape, generator=generator, device="cpu") * (high - low) + low
     else:
-        drawn = torch.randn(tensor.shape, generator=generator) * (spread or 1.0)
+        drawn = torch.randn(tensor.shape, generator=generator, device="cpu") * (spread or 1.0)
     return drawn.to(tensor)
 
 
@@ -112,4 +112,4 @@ def _whole_numbers(
     tensor: torch.Tensor, rows: int | None, generator: torch.Generator
 ) -> torch.Tensor:
     low, high = (int(tensor.min()), int(tensor.max()) + 1) if rows is None else (0, rows)
-    return torch.randint(low, high, tensor.shape, generator=generator).to(tensor)
+    return torch.randint(low, high, tensor.shape, generator=generator, device="cpu").to(tensor)

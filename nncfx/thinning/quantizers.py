@@ -129,9 +129,9 @@ def _narrow(
         )
     if axis not in gone:
         return
-    kept = torch.ones(shape[axis], dtype=torch.bool)
+    kept = torch.ones(shape[axis], dtype=torch.bool, device="cpu")
     kept[list(gone[axis])] = False
-    scales = torch.arange(hook.scale.numel()).reshape(shape[axis], -1)
+    scales = torch.arange(hook.scale.numel(), device="cpu").reshape(shape[axis], -1)
     hook.take(scales[kept].flatten())
 
 

@@ -205,7 +205,7 @@ def _check_in_double(
     tolerance: float,
 ) -> None:
     """Raise what `verify` does if copies in float64 differ, or what they fail with."""
-    first = next(iter(masked.parameters()), torch.zeros(()))
+    first = next(iter(masked.parameters()), torch.zeros((), device="cpu"))
     device = float64_device(first)
     models = [copied(one, {}).to(device).double() for one in (masked, thinned)]
     in_double = [

@@ -174,7 +174,7 @@ def _filled(info: InputInfo, device: torch.device) -> torch.Tensor:
     dtype = _DTYPES[info.type]
     if info.filler == "random":
         generator = torch.Generator().manual_seed(0)
-        values = torch.rand(info.sample_size, generator=generator)
+        values = torch.rand(info.sample_size, generator=generator, device="cpu")
         whole = values if dtype.is_floating_point else values.round()
         return whole.to(device, dtype)
     value = 0 if info.filler == "zeros" else 1

@@ -71,8 +71,8 @@ class AugmentedImages:
         rows = order[place * self.batch : (place + 1) * self.batch]
         generator = _generator(self.seed, turn, place + 1)
         span = 2 * self.shift + 1
-        shifts = torch.randint(span, (2, self.batch), generator=generator)
-        is_mirrored = torch.rand(self.batch, generator=generator) < 0.5  # noqa: PLR2004 (half)
+        shifts = torch.randint(span, (2, self.batch), generator=generator, device="cpu")
+        is_mirrored = torch.rand(self.batch, generator=generator, device="cpu") < 0.5  # noqa: PLR2004 (half)
         # a copy that is waited for would let a GPU run dry at every step
         rows, shifts, is_mirrored = (
             one.to(device, non_blocking=True) for one in (rows, shifts, is_mirrored)
@@ -90,7 +90,7 @@ class AugmentedImages:
 @functools.lru_cache(maxsize=4)
 def _order(count: int, seed: int, turn: int) -> Tensor:
     """Return the order of a pass: drawn once, not at each of its steps."""
-    return torch.randperm(count, generator=_generator(seed, turn, 0))
+    return torch.randperm(count, generator=_generator(seed, turn, 0), device="cpu")
 
 
 def _generator(seed: int, turn: int, place: int) -> torch.Generator:

@@ -382,3 +382,17 @@ def test_hqq_leaves_sparser_errors_without_data(bits: Literal[4, 8]) -> None:
         spec = quantizer(sparse, name).spec
         grid = quantizer(sparse, name).scale, quantizer(sparse, name).zero_point
         assert torch.equal(sparse.nncf.weight(name), fake_quantize(weight, *grid, spec))
+
+
+def test_complex_weights_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    class Spectral(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.real, self.complex = nn.Linear(8, 8), nn.Linear(8, 8, dtype=torch.complex64)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.complex(self.real(x).to(torch.complex64)).abs()
+
+    model = quantize_weights(Spectral(), example_inputs=torch.ones(1, 8), bits=8)
+    assert [str(one.site) for one in model.nncf.hooks] == ["real.weight"]
+    assert "'complex.weight' (linear)" in caplog.text

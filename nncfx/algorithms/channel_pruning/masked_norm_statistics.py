@@ -88,11 +88,11 @@ class NormHook(nn.Module):
 def _standardised(count: int) -> Tensor:
     """Return `count` numbers of mean 0 and mean square 1; of one alone the mean, 0."""
     if count == 1:
-        return torch.zeros(1, dtype=torch.float64)
-    values = torch.ones(count, dtype=torch.float64)
+        return torch.zeros(1, dtype=torch.float64, device="cpu")
+    values = torch.ones(count, dtype=torch.float64, device="cpu")
     values[1::2] = -1
     if count % 2:
-        values[-3:] = torch.tensor([0.5, 0.5, -1.0]).double() * 2**0.5
+        values[-3:] = values.new_tensor([0.5, 0.5, -1.0]) * 2**0.5
     return values
 
 

@@ -28,7 +28,7 @@ class EntropyConstraintBuilder(Builder[EntropyConstraintConfig]):
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         after = Priority.SPARSITY + 2
-        planned = plan_on_weights(self, model, GridHook)
+        planned = plan_on_weights(self, model, GridHook, are_real=True)
         return [dataclasses.replace(one, priority=after) for one in planned]
 
     @override

@@ -59,7 +59,7 @@ class GridHook(ExactHook):
 
     @override
     def get_extra_state(self) -> Tensor:
-        return torch.tensor(self.is_active)
+        return torch.tensor(self.is_active, device="cpu")
 
     @override
     def set_extra_state(self, state: Tensor) -> None:

@@ -38,6 +38,7 @@ class MovementSparsityBuilder(Builder[MovementSparsityConfig]):
             model,
             takes=lambda weight: embeddings.isdisjoint(weight.readers),
             kind="linear layer or convolution",
+            are_real=True,
         )
         parameters = raw_parameters(model)
         insertions = []

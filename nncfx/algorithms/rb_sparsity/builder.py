@@ -23,7 +23,7 @@ class RBSparsityBuilder(Builder[RBSparsityConfig]):
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
-        return plan_on_weights(self, model, LearnedMask)
+        return plan_on_weights(self, model, LearnedMask, are_real=True)
 
     @override
     def controller(

@@ -64,12 +64,13 @@ def logistic_noise(like: Tensor) -> Tensor:
     parts = 2**_BITS
     if torch.compiler.is_compiling() or like.device.type != "cpu":
         return torch.logit(torch.rand_like(like).clamp(0.5 / parts, 1 - 0.5 / parts))
-    middles = torch.empty(like.numel(), dtype=like.dtype)
-    packed = torch.empty(min(_BLOCK, like.numel() + _LANES) // _LANES, dtype=torch.int64)
+    middles = torch.empty(like.numel(), dtype=like.dtype, device="cpu")
+    lanes = min(_BLOCK, like.numel() + _LANES) // _LANES
+    packed = torch.empty(lanes, dtype=torch.int64, device="cpu")
     for block in torch.split(middles, _BLOCK):
         # without an upper end all 64 bits are drawn
-        lanes = packed[: -(-block.numel() // _LANES)].random_(-(2**63), None)
-        block.copy_(lanes.view(torch.int16)[: block.numel()])
+        drawn = packed[: -(-block.numel() // _LANES)].random_(-(2**63), None)
+        block.copy_(drawn.view(torch.int16)[: block.numel()])
     return middles.add_((parts + 1) / 2).mul_(1 / parts).logit_().view_as(like)
 
 
@@ -190,7 +191,7 @@ class LearnedMask(nn.Module):
 
     def _set(self, *, is_active: bool, is_noisy: bool) -> None:
         self.is_active, self.is_noisy = is_active, is_noisy
-        self.flags.copy_(torch.tensor([is_active, is_noisy]))
+        self.flags.copy_(torch.tensor([is_active, is_noisy], device="cpu"))
 
     @override
     def train(self, mode: bool = True) -> Self:

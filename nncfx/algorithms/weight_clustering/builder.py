@@ -1,6 +1,7 @@
 """Weight clustering: shared values on every weight."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
@@ -30,7 +31,8 @@ class WeightClusteringBuilder(Builder[WeightClusteringConfig]):
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         summed = self.config.params.gradient == "sum"
-        planned = plan_on_weights(self, model, lambda weight: ClusterHook(weight, summed=summed))
+        made = functools.partial(ClusterHook, summed=summed)
+        planned = plan_on_weights(self, model, made, are_real=True)
         after = Priority.SPARSITY + 1
         return [dataclasses.replace(one, priority=after) for one in planned]
 

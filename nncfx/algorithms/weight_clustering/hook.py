@@ -103,7 +103,7 @@ class ClusterHook(ExactHook):
 
     @override
     def get_extra_state(self) -> Tensor:
-        return torch.tensor(self.size)
+        return torch.tensor(self.size, device="cpu")
 
     @override
     def set_extra_state(self, state: Tensor) -> None:

@@ -99,7 +99,7 @@ def _of_positions(state: ChannelState, source: Source) -> torch.Tensor:
             ids = state.ledger.carried(source.parameter, axis, source.shape[axis])
             state.ledger.carry(source.parameter, axis, ids, Role.FOLLOWER)
             return along(ids[order], _CHANNEL_AXIS, source.elements.shape)
-    return torch.tensor(NO_CHANNEL).expand(source.elements.shape)
+    return torch.tensor(NO_CHANNEL, device="cpu").expand(source.elements.shape)
 
 
 @channel_rule("along_axis")
@@ -279,4 +279,4 @@ def _averages_one_axis(call: TracedCall) -> bool:
 
 
 def _constant(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(NO_CHANNEL).expand(tensor.shape)
+    return torch.tensor(NO_CHANNEL, device="cpu").expand(tensor.shape)

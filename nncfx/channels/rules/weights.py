@@ -78,7 +78,7 @@ def product(state: ChannelState, call: TracedCall) -> None:
 def _in_order(source: Source, layout: tuple[int, ...]) -> bool:
     elements = source.elements
     return tuple(elements.shape) == layout and bool(
-        (elements.reshape(-1) == torch.arange(elements.numel())).all()
+        (elements.reshape(-1) == torch.arange(elements.numel(), device="cpu")).all()
     )
 
 

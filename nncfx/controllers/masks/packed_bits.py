@@ -55,7 +55,8 @@ def _places(bits: Tensor) -> Tensor:
     return (bits[:, None] >> torch.arange(_BITS, dtype=torch.uint8, device=bits.device)) & 1
 
 
-_TABLE: Final = _places(torch.arange(256).to(torch.uint8)).view(torch.int64).flatten()
+_BYTES: Final = torch.arange(256, device="cpu").to(torch.uint8)
+_TABLE: Final = _places(_BYTES).view(torch.int64).flatten()
 """The bits of every byte, each as a byte of one 64-bit number: a third of the time of shifts."""
 
 

@@ -115,6 +115,7 @@ def weights_in_scope(
     *,
     takes: Callable[[Weight], bool] = lambda _: True,
     kind: str = "convolution, linear or recurrent layer, embedding or expert with a parameter",
+    are_real: bool = False,
 ) -> list[Weight]:
     """Return the weights within the builder's scopes, in order of execution; at least one.
 
@@ -123,20 +124,27 @@ def weights_in_scope(
         model: The wrapped model.
         takes: Which weights to take.
         kind: What `takes` asks for, for the message.
+        are_real: Leave complex weights out.
 
     Raises:
         CompressionError: there is no such weight.
     """
     found = operation_weights(model, builder.considered(model))
-    weights = [weight for weight in found if takes(weight)]
+    stored = raw_parameters(model)
+    left_out = {one.name for one in found if are_real and stored[one.name].is_complex()}
+    weights = [weight for weight in found if takes(weight) and weight.name not in left_out]
     algorithm, mend = builder.config.algorithm, parametrization_mend(model)
     if not weights:
         raise CompressionError(
-            f"{algorithm} finds no weight to work on: no {kind} lies within the scopes. Widen "
+            f"{algorithm} finds no weight to work on: no {kind} lies within the scopes"
+            f"{' and is real' * bool(left_out)}. Widen "
             f"'target_scopes', or take the item out of the config.{mend}",
         )
     if mend:
         _LOGGER.warning("%s leaves weights alone that are no parameters.%s", algorithm, mend)
+    if left_out:
+        named = ", ".join(f"'{one}'" for one in sorted(left_out))
+        _LOGGER.warning("%s leaves complex weights alone: %s.", algorithm, named)
     if stacks := [one.name for one in found if one.is_stack and not takes(one)]:
         _LOGGER.warning(
             "%s leaves the matrices of experts alone, which the code picks from %s.",
@@ -160,7 +168,7 @@ def plan_on_weights(
         builder: Whose config gives the scopes and the algorithm's name.
         model: The wrapped model.
         hook: Makes the hook of a weight.
-        which: `takes` and `kind` of `weights_in_scope`.
+        which: `takes`, `kind` and `are_real` of `weights_in_scope`.
 
     Raises:
         CompressionError: there is no such weight.

@@ -190,8 +190,8 @@ def _grid(
         )
     low, high = limits
     return Grid(
-        scale=wide(torch.as_tensor(scale).detach()).numpy().astype(np.float32),
-        zero_point=torch.as_tensor(zero_point).numpy().astype(np.int64),
+        scale=wide(torch.as_tensor(scale, device="cpu").detach()).numpy().astype(np.float32),
+        zero_point=torch.as_tensor(zero_point, device="cpu").numpy().astype(np.int64),
         axis=axis,
         low=low,
         high=high,

@@ -96,7 +96,7 @@ def _is_record(kind: type) -> bool:
     return is_dataclass(kind) and issubclass(kind, Mapping)
 
 
-_EMPTY: Final = torch.empty(0)
+_EMPTY: Final = torch.empty(0, device="cpu")
 
 
 def _returning(tensor: Tensor) -> Callable[[Tensor], Tensor]:

@@ -80,7 +80,7 @@ def narrow(values: Tensor, bits: int) -> Tensor:
 @integer_kernel("clip")
 def _clip(call: IntegerCall) -> Tensor:
     """Clip at the bounds in steps: found by clipping what is below and above everything."""
-    ends = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64)
+    ends = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64, device="cpu")
     low, high = (
         torch.round(end / call.scale).clamp(-(2.0**62), 2.0**62).to(torch.int64)
         for end in call.func(ends, *call.args[1:], **call.kwargs)

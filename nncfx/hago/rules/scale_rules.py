@@ -81,7 +81,7 @@ def keeps_scale(function: str) -> bool:
     >>> keeps_scale("relu"), keeps_scale("linear")
     (True, False)
     """
-    arriving, wanted = torch.tensor(1.0), torch.tensor(2.0)
+    arriving, wanted = torch.tensor(1.0, device="cpu"), torch.tensor(2.0, device="cpu")
     return rectified_scales(function, [arriving], [wanted])[0] is arriving
 
 

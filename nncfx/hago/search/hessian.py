@@ -69,7 +69,7 @@ def _traces(
     p = logits.detach().softmax(1)
     found = dict.fromkeys(hooks, 0.0)
     for _ in range(probes):
-        signs = torch.randint(0, 2, p.shape, generator=generator) * 2.0 - 1
+        signs = torch.randint(0, 2, p.shape, generator=generator, device="cpu") * 2.0 - 1
         weighted = p.sqrt() * signs
         weighted = weighted - p * weighted.sum(1, keepdim=True)
         gradients = torch.autograd.grad(logits, leaves, weighted, retain_graph=True)

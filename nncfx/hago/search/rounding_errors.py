@@ -33,7 +33,7 @@ class EdgeWatch(nn.Module):
         super().__init__()
         self._rounded = {bits: SimQ(plan, is_exact=False) for bits, plan in plans.items()}
         self.errors: dict[int, float] = {}
-        self.zeros = torch.empty(0)
+        self.zeros = torch.empty(0, device="cpu")
 
     @override
     def forward(self, data: Tensor) -> Tensor:

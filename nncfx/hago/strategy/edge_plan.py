@@ -279,7 +279,9 @@ class Planner:
 
     def _asked_scale(self, number: int) -> Tensor:
         edge = self._graph.edges[number]
-        threshold = torch.tensor(self._strategy.thresholds[edge.source], dtype=torch.float64)
+        threshold = torch.tensor(
+            self._strategy.thresholds[edge.source], dtype=torch.float64, device="cpu"
+        )
         if threshold.ndim:
             if has_channel_scales(self._graph, number):
                 operation = self._graph.nodes[edge.target].operation

@@ -41,8 +41,8 @@ class Quantizer(nn.Module):
         super().__init__()
         self.spec = spec
         self.is_active = True
-        self.register_buffer("step", torch.ones(shape))
-        self.register_buffer("zero", torch.zeros(shape, dtype=torch.int32))
+        self.register_buffer("step", torch.ones(shape, device="cpu"))
+        self.register_buffer("zero", torch.zeros(shape, dtype=torch.int32, device="cpu"))
 
     @property
     def scale(self) -> Tensor:

@@ -137,7 +137,7 @@ def _compressed_tensors(stored: IntegerTensor) -> dict[str, Tensor]:
     found = {
         "weight_packed": pack_words(unsigned(stored.values, stored), stored.bits),
         "weight_scale": scale,
-        "weight_shape": torch.tensor(stored.values.shape, dtype=torch.int64),
+        "weight_shape": torch.tensor(stored.values.shape, dtype=torch.int64, device="cpu"),
     }
     if stored.values.dtype == torch.uint8:
         zero = unsigned(_groups(stored.zero_point, stored), stored)
@@ -286,7 +286,7 @@ def _gptq(stored: IntegerTensor) -> dict[str, Tensor]:
         # readers of this layout add one to the zero points of its first version
         "qzeros": pack_words((zeros.T - 1) % 2**stored.bits, stored.bits),
         "scales": scale.T.to(torch.float16).contiguous(),
-        "g_idx": torch.arange(inputs, dtype=torch.int32) // group,
+        "g_idx": torch.arange(inputs, dtype=torch.int32, device="cpu") // group,
     }
 
 

@@ -29,7 +29,7 @@ Record: TypeAlias = Any
 """What a file says of codes; anything, until it is checked."""
 
 _WITH_ZERO: Final = 3
-_NONE: Final = torch.empty(0)
+_NONE: Final = torch.empty(0, device="cpu")
 _CHUNK: Final = 3 * 2**17
 """Numbers that are decoded at once: in float32 they stay in a core's second cache."""
 
@@ -237,7 +237,7 @@ def _unfilled(name: str, shape: torch.Size, record: Mapping[str, Any]) -> Intege
             f"The file is damaged: weight '{name}' has codes of type {record.get('codes')!r}, "
             "which there is not. Save the model anew."
         )
-    values = torch.zeros(shape, dtype=DTYPES[record["codes"]])
-    scale = torch.zeros(scales)
+    values = torch.zeros(shape, dtype=DTYPES[record["codes"]], device="cpu")
+    scale = torch.zeros(scales, device="cpu")
     zero = torch.ones_like(scale) if record.get("has_zeros") else None
     return IntegerTensor.from_parts(values, scale, zero, record)

@@ -125,7 +125,7 @@ def _buffer(size: int) -> Tensor:
     """Return memory of this thread, as long as asked or longer: new memory is slow to write."""
     kept: Tensor | None = getattr(_KEPT, "buffer", None)
     if kept is None or len(kept) < size:
-        kept = _KEPT.buffer = torch.empty(size)
+        kept = _KEPT.buffer = torch.empty(size, device="cpu")
     return kept
 
 

@@ -88,9 +88,9 @@ def _unfilled(name: str, record: Record, *, has_zeros: bool) -> IntegerTensor:
     count = outputs * (1 if group is None else -(-inputs // group))
     if record.get("codes") not in NAMES.values():
         raise _damaged(name)
-    scale = torch.zeros(count)
+    scale = torch.zeros(count, device="cpu")
     return IntegerTensor.from_parts(
-        torch.zeros(outputs, inputs, dtype=DTYPES[record["codes"]]),
+        torch.zeros(outputs, inputs, dtype=DTYPES[record["codes"]], device="cpu"),
         scale,
         torch.ones_like(scale) if has_zeros else None,
         {**record, "axis": 0 if group is None else None},

@@ -40,7 +40,7 @@ def file_names(model: nn.Module, names: Iterable[str] | None = None) -> dict[str
     places: list[str] = []
 
     def label(name: str, names: list[str], *shape: int) -> None:
-        numbers = torch.arange(len(places), len(places) + len(names))
+        numbers = torch.arange(len(places), len(places) + len(names), device="cpu")
         labels[name] = numbers.view(*shape, 1, 1).expand(*shape, *_LABEL)
         places.extend(names)
 

@@ -88,15 +88,17 @@ def random_rotation(size: int, generator: torch.Generator) -> Tensor:
     random, of what is left.
     """
     power = size & -size
-    hadamard = torch.ones(1, 1, dtype=torch.float64)
+    hadamard = torch.ones(1, 1, dtype=torch.float64, device="cpu")
     while len(hadamard) < power:
         hadamard = torch.cat(
             [torch.cat([hadamard, hadamard], 1), torch.cat([hadamard, -hadamard], 1)]
         )
-    left = torch.randn(size // power, size // power, generator=generator, dtype=torch.float64)
+    left = torch.randn(
+        size // power, size // power, generator=generator, dtype=torch.float64, device="cpu"
+    )
     block, upper = torch.linalg.qr(left)
     block = block * upper.diagonal().sign()
-    signs = torch.randint(2, (size, 1), generator=generator).double() * 2 - 1
+    signs = torch.randint(2, (size, 1), generator=generator, device="cpu").double() * 2 - 1
     return torch.kron(block.contiguous(), hadamard / math.sqrt(power)) * signs
 
 

@@ -144,7 +144,7 @@ def _mixed_min_max(statistic: TensorStatistic, _: RangeRequest, spec: QuantizerS
 def _percentile(statistic: TensorStatistic, request: RangeRequest, _: QuantizerSpec) -> Range:
     counts, centers, width = _filled(statistic)
     ends = [_quantile(counts, centers, width, one / 100) for one in (request.low, request.high)]
-    return torch.tensor(ends[0]), torch.tensor(ends[1])
+    return torch.tensor(ends[0], device="cpu"), torch.tensor(ends[1], device="cpu")
 
 
 def _three_sigma(statistic: TensorStatistic, _: RangeRequest, __: QuantizerSpec) -> Range:
@@ -157,7 +157,7 @@ def _three_sigma(statistic: TensorStatistic, _: RangeRequest, __: QuantizerSpec)
     running = counts[order].cumsum(0)
     deviation = float(distances[torch.searchsorted(running, running[-1:] / 2)[0]])
     reach = _SIGMAS * deviation
-    return torch.tensor(median - reach), torch.tensor(median + reach)
+    return torch.tensor(median - reach, device="cpu"), torch.tensor(median + reach, device="cpu")
 
 
 def _filled(statistic: TensorStatistic) -> tuple[Tensor, Tensor, float]:
@@ -172,7 +172,9 @@ def _quantile(counts: Tensor, centers: Tensor, width: float, quantile: float) ->
     """Return the quantile, linear inside a bin."""
     running = counts.cumsum(0)
     wanted = quantile * float(running[-1])
-    place = int(torch.searchsorted(running, torch.tensor([wanted], dtype=running.dtype))[0])
+    place = int(
+        torch.searchsorted(running, torch.tensor([wanted], dtype=running.dtype, device="cpu"))[0]
+    )
     place = min(place, len(counts) - 1)
     before = float(running[place] - counts[place])
     inside = (wanted - before) / max(float(counts[place]), 1.0)
@@ -201,7 +203,7 @@ def _least_entropy(statistic: TensorStatistic, _: RangeRequest, spec: QuantizerS
     half = len(counts) // 2
     folded = counts[half:] + counts[:half].flip(0)
     levels = spec.quant_max + 1 if spec.signed else (spec.quant_max + 1) // 2
-    threshold = torch.tensor(kl_threshold(folded, levels) * width)
+    threshold = torch.tensor(kl_threshold(folded, levels) * width, device="cpu")
     return -threshold, threshold
 
 
@@ -229,10 +231,14 @@ def kl_threshold(counts: Tensor, levels: int) -> int:
         clipped = counts[:stop].clone()
         if stop < len(counts):
             clipped[-1] += tail[stop]
-        place = torch.arange(stop) * levels // stop
+        place = torch.arange(stop, device="cpu") * levels // stop
         present = (counts[:stop] > 0).double()
-        sums = torch.zeros(levels, dtype=torch.float64).index_add_(0, place, counts[:stop])
-        filled = torch.zeros(levels, dtype=torch.float64).index_add_(0, place, present)
+        sums = torch.zeros(levels, dtype=torch.float64, device="cpu").index_add_(
+            0, place, counts[:stop]
+        )
+        filled = torch.zeros(levels, dtype=torch.float64, device="cpu").index_add_(
+            0, place, present
+        )
         spread = (sums / filled.clamp(min=1))[place] * present
         divergence = _divergence(clipped, spread)
         if divergence < least:

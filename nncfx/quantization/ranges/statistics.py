@@ -35,8 +35,8 @@ class TensorStatistic(abc.ABC):
     def __init__(self, axis: int | None = None) -> None:
         """Take the axis whose indices have a statistic each; None for one in all."""
         self.axis = axis
-        self.low = torch.tensor(math.inf)
-        self.high = torch.tensor(-math.inf)
+        self.low = torch.tensor(math.inf, device="cpu")
+        self.high = torch.tensor(-math.inf, device="cpu")
 
     @property
     def has_nan(self) -> bool:
@@ -113,7 +113,7 @@ class Extremes(TensorStatistic):
         """Return the means of the examples' smallest and largest numbers, correctly rounded."""
         denominator = self.examples << _FIXED_POINT
         means = [[part / denominator for part in parts] for parts in self._sums]
-        low, high = (torch.tensor(part, dtype=torch.float32) for part in means)
+        low, high = (torch.tensor(part, dtype=torch.float32, device="cpu") for part in means)
         return low.reshape(self.low.shape), high.reshape(self.high.shape)
 
     @override
@@ -158,7 +158,7 @@ class Histogram(TensorStatistic):
 
     def __init__(self) -> None:
         super().__init__()
-        self.counts = torch.zeros(self.bins, dtype=torch.int64)
+        self.counts = torch.zeros(self.bins, dtype=torch.int64, device="cpu")
         self.exponent: int | None = None
         self.zeros = 0
 
@@ -195,7 +195,7 @@ class Histogram(TensorStatistic):
     @property
     def centers(self) -> Tensor:
         """The middle of each bin, float64; the zeros' bin begins at 0."""
-        index = torch.arange(self.bins, dtype=torch.float64)
+        index = torch.arange(self.bins, dtype=torch.float64, device="cpu")
         return (index - self.bins / 2 + 0.5) * self.width
 
     def _count_zeros(self, count: int) -> None:

@@ -101,7 +101,7 @@ def _projection(outputs: object, generator: torch.Generator) -> Tensor:
     for one in tensors_in(outputs):
         if not one.requires_grad:  # as no whole numbers do
             continue
-        signs = torch.randint(2, one.shape, generator=generator).to(one) * 2 - 1
+        signs = torch.randint(2, one.shape, generator=generator, device="cpu").to(one) * 2 - 1
         power = one.detach().float().square().sum().sqrt().clamp(min=1e-12)
         part = (one * signs).sum() / power
         total = part if total is None else total + part

@@ -117,7 +117,8 @@ def _learn(
     generator = torch.Generator().manual_seed(settings.seed)
     size = min(settings.batch, len(inputs))
     for number in range(settings.steps):
-        rows = torch.randint(len(inputs), (size,), generator=generator).to(inputs.device)
+        drawn = torch.randint(len(inputs), (size,), generator=generator, device="cpu")
+        rows = drawn.to(inputs.device)
         with torch.enable_grad():
             up = _stretched(logits)
             error = (call(inputs[rows], on_grid(up)) - targets[rows]).square().mean() / unit

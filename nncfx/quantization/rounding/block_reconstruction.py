@@ -173,7 +173,8 @@ def _descend(
     positions = max(wanted[0].numel() // wanted.shape[1], 1) if wanted.ndim > 2 else 1  # noqa: PLR2004 (n x c)
     size = min(max(_POSITIONS // positions, _LEAST_BATCH), settings.batch, len(entering))
     for _ in range(settings.steps):
-        rows = torch.randint(len(entering), (size,), generator=generator).to(entering.device)
+        drawn = torch.randint(len(entering), (size,), generator=generator, device="cpu")
+        rows = drawn.to(entering.device)
         with torch.enable_grad():
             error = (block(entering[rows]) - wanted[rows]).square().mean() / max(unit, 1e-20)
             optimizer.zero_grad()

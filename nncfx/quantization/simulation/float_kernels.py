@@ -49,7 +49,7 @@ def hard_sigmoid(x: Tensor) -> Tensor:
 
     Source: ONNX Runtime 1.31, `HardSigmoid` with the constant that torch's exporter writes.
     """
-    return (x * torch.tensor(1 / 6) + 0.5).clamp(0.0, 1.0)
+    return (x * torch.tensor(1 / 6, device="cpu") + 0.5).clamp(0.0, 1.0)
 
 
 def normalized(x: Tensor, norm: BatchNorm) -> Tensor:
@@ -122,11 +122,11 @@ def _neighbours(
     length: int, wanted: int, scale: float, align_corners: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the two pixels between which each new one lies, and how far from either."""
-    places = torch.arange(wanted, dtype=torch.float32)
+    places = torch.arange(wanted, dtype=torch.float32, device="cpu")
     if align_corners:
         places = places * (length - 1) / max(wanted - 1, 1)
     else:
-        places = (places + 0.5) / torch.tensor(scale, dtype=torch.float32) - 0.5
+        places = (places + 0.5) / torch.tensor(scale, dtype=torch.float32, device="cpu") - 0.5
     places = places.clamp(0, length - 1)
     first = places.long()
     second = (first + 1).clamp(max=length - 1)
@@ -156,7 +156,7 @@ def average_pooled(mean: Tensor) -> Pending:
 
 def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
     """Return a polynomial, the highest power first, by Horner's rule with one rounding a step."""
-    first, *others = torch.tensor(coefficients)
+    first, *others = torch.tensor(coefficients, device="cpu")
     result: Tensor = first.expand_as(x)
     for one in others:
         # the product of two float32 numbers is exact in float64

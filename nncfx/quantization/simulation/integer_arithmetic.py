@@ -201,7 +201,9 @@ class _Kernels(TorchFunctionMode):
             return result
 
         def clamped(scale: Tensor, zero_point: Tensor) -> Tensor:
-            low, high = (torch.round(torch.as_tensor(one) / scale) for one in bounds)
+            low, high = (
+                torch.round(torch.as_tensor(one, device=scale.device) / scale) for one in bounds
+            )
             return torch.clamp(pending(scale, zero_point), low, high)
 
         return self._later(result, clamped)

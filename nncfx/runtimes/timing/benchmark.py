@@ -168,7 +168,7 @@ def sweep_batches(
 
 
 def _resized(inputs: ExampleInputs, now: int, size: int) -> ExampleInputs:
-    index = torch.arange(size) % now
+    index = torch.arange(size, device="cpu") % now
 
     def resized(leaf: object) -> object:
         if isinstance(leaf, torch.Tensor) and leaf.ndim and leaf.shape[0] == now:

@@ -70,7 +70,7 @@ def keep_branches(channels: Channels, scores: Sequence[Tensor], level: float) ->
     )
     gone = {-number for _, number in ranked[: math.floor(level * len(ranked))]}
     return [
-        torch.full((one.size,), number not in gone, dtype=torch.bool)
+        torch.full((one.size,), number not in gone, dtype=torch.bool, device="cpu")
         for number, one in enumerate(prunable)
     ]
 

@@ -192,7 +192,7 @@ def _scores(
     rows = wide(tensor.detach()).movedim(axis, 0).flatten(1)
     score = resolve_criterion(ranking.criterion)
     scores = rows.new_empty(len(units))
-    widths = torch.tensor([len(unit) for unit in units])
+    widths = torch.tensor([len(unit) for unit in units], device="cpu")
     for width in sorted(set(widths.tolist())):
         chosen = torch.nonzero(widths == width).flatten()
         entries = torch.stack([units[index] for index in chosen.tolist()]).to(rows.device)
@@ -246,10 +246,10 @@ def _silent(
     rows: Mapping[str, Tensor],
 ) -> Tensor:
     """Return the groups that every producer has lost."""
-    silent = torch.ones(group_set.size, dtype=torch.bool)
+    silent = torch.ones(group_set.size, dtype=torch.bool, device="cpu")
     for member in group_set.by_role(Role.PRODUCER):
         if weights[member.parameter].dim() > 1:
-            gone = rows.get(member.parameter, torch.empty(0, dtype=torch.int64))
+            gone = rows.get(member.parameter, torch.empty(0, dtype=torch.int64, device="cpu"))
             silent &= torch.isin(torch.from_numpy(member.indices.copy()), gone).all(dim=1)
     return silent
 

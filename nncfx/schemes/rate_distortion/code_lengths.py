@@ -72,7 +72,8 @@ def estimated_bits(integers: Tensor) -> float:
         return 0.0
     counts = _counts(rows, neighbour_contexts(rows.float()), int(rows.abs().max()))
     shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
-    return float(-torch.special.xlogy(counts, shares).sum() / torch.log(torch.tensor(2.0))) + 0.0
+    nats = -torch.special.xlogy(counts, shares).sum()
+    return float(nats / torch.log(torch.tensor(2.0, device="cpu"))) + 0.0
 
 
 def _counts(integers: Tensor, contexts: Tensor, largest: int) -> Tensor:

@@ -153,7 +153,7 @@ def _distinct(values: Tensor) -> Tensor:
 
 def _grid(sizes: Tensor, energy: float, rate: float) -> tuple[EntropyGrid, float]:
     """Return the grid of magnitudes at a rate, and the bits of all."""
-    nearest = torch.arange(TABLE).to(sizes) + 0.5
+    nearest = torch.arange(TABLE, device=sizes.device).to(sizes) + 0.5
     if not energy:
         nothing = sizes.new_zeros(TABLE + 1)
         return EntropyGrid(sizes.new_ones(()), nothing, nearest, sizes.new_zeros(())), 0.0

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nncfx.search.many.problem import Problem
 from nncfx.search.many.space import Choice
-from nncfx.search.model.gaussian_process import quiet, require_botorch
+from nncfx.search.model.gaussian_process import calling_botorch, require_botorch
 
 if TYPE_CHECKING:
     from botorch.models.model_list_gp_regression import ModelListGP
@@ -61,16 +61,16 @@ def next_point(
     Source: Ament et al. (2023), Unexpected Improvements to Expected Improvement.
     """
     require_botorch()
-    x = torch.tensor(points, dtype=torch.float64)
-    y = torch.tensor(outcomes, dtype=torch.float64)
+    x = torch.tensor(points, dtype=torch.float64, device="cpu")
+    y = torch.tensor(outcomes, dtype=torch.float64, device="cpu")
     centre, spread = y.mean(0), y.std(0, correction=0)
     spread = torch.where(spread > 0, spread, torch.ones_like(spread))
-    with torch.random.fork_rng(devices=[]), quiet(), warnings.catch_warnings():
+    with torch.random.fork_rng(devices=[]), calling_botorch(), warnings.catch_warnings():
         # so far nothing keeps the limits: the acquisition then follows their probability
         warnings.filterwarnings("ignore", "When all training points are infeasible")
         torch.manual_seed(seed)
-        pool = _pool(problem, x, y, torch.tensor(avoided, dtype=torch.float64), seed)
-        pending = torch.tensor(under_way, dtype=torch.float64)
+        pool = _pool(problem, x, y, torch.tensor(avoided, dtype=torch.float64, device="cpu"), seed)
+        pending = torch.tensor(under_way, dtype=torch.float64, device="cpu")
         if len(pending):
             pool = pool[torch.cdist(pool, pending).amin(1) > _ROUNDING]
         if not len(pool):
@@ -89,7 +89,8 @@ def next_point(
 def spread_points(problem: Problem, count: int, seed: int) -> list[list[float]]:
     """Return up to `count` different points of the space, spread by a scrambled Sobol sequence."""
     sobol: Any = torch.quasirandom.SobolEngine  # torch gives it no types
-    drawn: Tensor = sobol(len(problem.space), scramble=True, seed=seed).draw(8 * count)
+    with torch.device("cpu"):
+        drawn: Tensor = sobol(len(problem.space), scramble=True, seed=seed).draw(8 * count)
     snapped = _snapped(problem, drawn.double()).tolist()
     different = {tuple(point): point for point in snapped}
     return list(different.values())[:count]
@@ -98,11 +99,14 @@ def spread_points(problem: Problem, count: int, seed: int) -> list[list[float]]:
 def _pool(problem: Problem, x: Tensor, y: Tensor, avoided: Tensor, seed: int) -> Tensor:
     """Return `c x d` points: the whole space if it is small, else spread and near the best."""
     if problem.space.size <= _MOST_LISTED:
-        pool = torch.tensor(problem.space.every_point(), dtype=torch.float64)
+        pool = torch.tensor(problem.space.every_point(), dtype=torch.float64, device="cpu")
     else:
-        spread = torch.tensor(spread_points(problem, _POOL, seed), dtype=torch.float64)
+        spread = torch.tensor(
+            spread_points(problem, _POOL, seed), dtype=torch.float64, device="cpu"
+        )
         around = [
-            centre + scale * torch.randn(_NEIGHBOURS, x.shape[1], dtype=torch.float64)
+            centre
+            + scale * torch.randn(_NEIGHBOURS, x.shape[1], dtype=torch.float64, device="cpu")
             for centre in x[_leading(problem, y)]
             for scale in _SCALES
         ]
@@ -180,13 +184,13 @@ def _acquisition(
         "prune_baseline": True,
     }
     if len(signs) == 1:
-        weights = torch.zeros(y.shape[1], dtype=torch.float64)
+        weights = torch.zeros(y.shape[1], dtype=torch.float64, device="cpu")
         weights[0] = signs[0]
         return qLogNoisyExpectedImprovement(objective=LinearMCObjective(weights), **shared)
-    gains = y[:, : len(signs)] * torch.tensor(signs, dtype=torch.float64)
+    gains = y[:, : len(signs)] * torch.tensor(signs, dtype=torch.float64, device="cpu")
     low, high = gains.amin(0), gains.amax(0)
     objective = WeightedMCMultiOutputObjective(
-        torch.tensor(signs, dtype=torch.float64), outcomes=list(range(len(signs)))
+        torch.tensor(signs, dtype=torch.float64, device="cpu"), outcomes=list(range(len(signs)))
     )
     return qLogNoisyExpectedHypervolumeImprovement(
         ref_point=low - 0.1 * (high - low), objective=objective, **shared
@@ -213,9 +217,9 @@ def _refined(problem: Problem, acquisition: Callable[[Tensor], Tensor], best: Te
 
     By ever closer samples: the acquisition is cheap without a gradient, and rough with one.
     """
-    free = torch.tensor([not isinstance(one, Choice) for one in problem.space])
+    free = torch.tensor([not isinstance(one, Choice) for one in problem.space], device="cpu")
     for scale in _CLOSER if bool(free.any()) else ():
-        steps = scale * torch.randn(_NEIGHBOURS, len(best), dtype=torch.float64)
+        steps = scale * torch.randn(_NEIGHBOURS, len(best), dtype=torch.float64, device="cpu")
         near = torch.cat([best[None], torch.where(free, best + steps, best).clamp(0, 1)])
         best = near[int(acquisition(near[:, None]).argmax())]
     return best

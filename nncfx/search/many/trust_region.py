@@ -6,7 +6,7 @@ from typing import Final
 
 import torch
 
-from nncfx.search.model.gaussian_process import quiet, require_botorch
+from nncfx.search.model.gaussian_process import calling_botorch, require_botorch
 
 __all__ = ["TrustRegion", "next_in_trust_region"]
 
@@ -62,16 +62,19 @@ def next_in_trust_region(
         MissingExtraError: BoTorch is not installed.
     """
     require_botorch()
-    x = torch.tensor(points, dtype=torch.float64)
-    y = torch.tensor(values, dtype=torch.float64)
-    generator = torch.Generator().manual_seed(seed)
-    best = x[len(y) - 1 - int(y.flip(0).argmax())]
-    low = (best - region.length / 2).clamp(0, 1)
-    high = (best + region.length / 2).clamp(0, 1)
-    count, dims = _CANDIDATES, len(best)
-    drawn = low + (high - low) * torch.rand(count, dims, generator=generator, dtype=torch.float64)
-    changed = torch.rand(count, dims, generator=generator) < min(1.0, _CHANGED / dims)
-    changed[torch.arange(count), torch.randint(dims, (count,), generator=generator)] = True
+    with torch.device("cpu"):
+        x = torch.tensor(points, dtype=torch.float64)
+        y = torch.tensor(values, dtype=torch.float64)
+        generator = torch.Generator().manual_seed(seed)
+        best = x[len(y) - 1 - int(y.flip(0).argmax())]
+        low = (best - region.length / 2).clamp(0, 1)
+        high = (best + region.length / 2).clamp(0, 1)
+        count, dims = _CANDIDATES, len(best)
+        drawn = low + (high - low) * torch.rand(
+            count, dims, generator=generator, dtype=torch.float64
+        )
+        changed = torch.rand(count, dims, generator=generator) < min(1.0, _CHANGED / dims)
+        changed[torch.arange(count), torch.randint(dims, (count,), generator=generator)] = True
     candidates = torch.where(changed, drawn, best)
     chosen: list[float] = candidates[int(_sampled(x, y, candidates, seed).argmax())].tolist()
     return chosen
@@ -88,7 +91,7 @@ def _sampled(
     from gpytorch.mlls import ExactMarginalLogLikelihood
 
     spread = float(y.std(correction=0)) or 1.0
-    with torch.random.fork_rng(devices=[]), quiet():
+    with torch.random.fork_rng(devices=[]), calling_botorch():
         torch.manual_seed(seed)
         model = SingleTaskGP(
             x,

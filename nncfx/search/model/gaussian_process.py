@@ -15,7 +15,7 @@ from nncfx.errors import MissingExtraError
 if TYPE_CHECKING:
     from botorch.models import SingleTaskGP
 
-__all__ = ["GaussianProcess", "Hyperparameters", "quiet", "require_botorch"]
+__all__ = ["GaussianProcess", "Hyperparameters", "calling_botorch", "require_botorch"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -71,14 +71,14 @@ class GaussianProcess:
         seed: int = 0,
     ) -> None:
         require_botorch()
-        values = torch.tensor(targets, dtype=torch.float64)
+        values = torch.tensor(targets, dtype=torch.float64, device="cpu")
         self._centre = float(values.mean())
         spread = float(values.std(unbiased=False))
         self._scale = spread if spread > 0 else 1.0
-        points = torch.tensor(inputs, dtype=torch.float64)[:, None]
+        points = torch.tensor(inputs, dtype=torch.float64, device="cpu")[:, None]
         standard = ((values - self._centre) / self._scale)[:, None]
         variance = None if noise is None else torch.full_like(standard, (noise / self._scale) ** 2)
-        with torch.random.fork_rng(devices=[]), quiet():
+        with torch.random.fork_rng(devices=[]), calling_botorch():
             torch.manual_seed(seed)
             self._model = _model(points, standard, variance)
             if fixed is None:
@@ -90,8 +90,8 @@ class GaussianProcess:
 
     def predict(self, inputs: Sequence[float]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return posterior mean and standard deviation of the curve, one value per input."""
-        points = torch.tensor(inputs, dtype=torch.float64)[:, None, None]
-        with torch.no_grad(), quiet():
+        points = torch.tensor(inputs, dtype=torch.float64, device="cpu")[:, None, None]
+        with torch.no_grad(), calling_botorch():
             posterior = self._model.posterior(points)
             mean = posterior.mean.reshape(-1) * self._scale + self._centre
             deviation = posterior.variance.clamp_min(0).sqrt().reshape(-1) * self._scale
@@ -161,14 +161,14 @@ def _fit(model: "SingleTaskGP") -> None:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silence two warnings whose cause is known and harmless here."""
+def calling_botorch() -> Iterator[None]:
+    """Let it make its tensors on the CPU, without two warnings whose cause is harmless here."""
     from botorch.exceptions.warnings import OptimizationWarning
     from botorch.settings import validate_input_scaling
     from linear_operator.utils.warnings import NumericalWarning
 
     # Inputs may reach 2 and a constant curve has no variance: both are meant, so no scaling check.
-    with validate_input_scaling(False), warnings.catch_warnings():
+    with torch.device("cpu"), validate_input_scaling(False), warnings.catch_warnings():
         # a line search that stops early has still found usable hyperparameters
         warnings.simplefilter("ignore", OptimizationWarning)
         # two levels one thousandth apart need a jitter on the diagonal, 1e-8 of the variance

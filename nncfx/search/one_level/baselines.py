@@ -72,7 +72,7 @@ def condensa_literal(
     generator = torch.Generator().manual_seed(seed)
     seen: list[Observation] = []
     while len(seen) < max_evaluations:
-        levels = torch.rand(_WARM_UP, generator=generator, dtype=torch.float64)
+        levels = torch.rand(_WARM_UP, generator=generator, dtype=torch.float64, device="cpu")
         level = float(levels[0])
         known = [(o.level, o.value) for o in seen if o.value is not None]
         if known:

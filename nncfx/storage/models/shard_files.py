@@ -214,7 +214,8 @@ def _read(shards: Path, rows: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
             _check_parts(shards, name, row, found.get(name))
         # zeros take no memory before they are written
         tensors = {
-            name: torch.zeros(row.shape, dtype=DTYPES[row.dtype]) for name, row in rows.items()
+            name: torch.zeros(row.shape, dtype=DTYPES[row.dtype], device="cpu")
+            for name, row in rows.items()
         }
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")

@@ -69,5 +69,5 @@ def from_bits(name: str, bits: BitTensor) -> torch.Tensor:
     if bits.dtype == "BOOL" and raw.size and int(raw.max()) > 1:
         raise StorageError(f"Tensor {name!r} is damaged: a bool is neither 0 nor 1.")
     if not raw.size:
-        return torch.empty(bits.shape, dtype=DTYPES[bits.dtype])
+        return torch.empty(bits.shape, dtype=DTYPES[bits.dtype], device="cpu")
     return torch.from_numpy(raw.copy()).view(DTYPES[bits.dtype]).reshape(bits.shape)

@@ -69,7 +69,9 @@ def prune_checkpoint(
     own, shards = Path(source), Shards(source)
     model = empty_model(own)
     shards.check(model.state_dict(keep_vars=True))
-    channels = analyze_channels(model, {"input_ids": torch.ones(1, _WORDS, dtype=torch.long)})
+    channels = analyze_channels(
+        model, {"input_ids": torch.ones(1, _WORDS, dtype=torch.long, device="cpu")}
+    )
     if not channels.prunable:
         raise ArgumentError(
             f"A {type(model).__name__} has no neurons or heads that could go, and would be copied "

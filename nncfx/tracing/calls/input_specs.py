@@ -114,4 +114,4 @@ def _tensor(
     if not (noise and dtype.is_floating_point):
         return torch.ones(shape, dtype=dtype, device=device)
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(shape, generator=generator).to(device, dtype)
+    return torch.randn(shape, generator=generator, device="cpu").to(device, dtype)

@@ -59,7 +59,7 @@ class CarriedState:
         text = json.dumps(self.owner.state_dict(), separators=(",", ":")).encode()
         while self._bytes < len(text):
             self._bytes *= 2
-        return torch.tensor(list(text.ljust(self._bytes)), dtype=torch.uint8)
+        return torch.tensor(list(text.ljust(self._bytes)), dtype=torch.uint8, device="cpu")
 
     def take(self, value: object) -> None:
         """Give the owner the state that `value` holds; without an owner do nothing.

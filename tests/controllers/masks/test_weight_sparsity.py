@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.controllers import Controller
+from nncfx.errors import CompressionError
 from nncfx.network import NNCFNetwork
 
 EXPERTS = {"up": 1, "down": 2}
@@ -149,3 +150,30 @@ def test_a_mixture_of_transformers_is_trained_saved_and_stripped(
         assert len(stack.unique()) <= 4
     else:
         assert 0.3 < float((stack == 0).float().mean()) < 0.7
+
+
+class Spectral(nn.Module):
+    """A layer of real weights, and one of complex ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.real, self.complex = nn.Linear(8, 8), nn.Linear(8, 8, dtype=torch.complex64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.complex(self.real(x).to(torch.complex64)).abs()
+
+
+@pytest.mark.parametrize("algorithm", ["rb_sparsity", "weight_clustering", "entropy_constraint"])
+def test_complex_weights_are_left_alone_where_none_are_known(
+    algorithm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config: dict[str, Any] = {"compression": {"algorithm": algorithm}}
+    x = torch.ones(2, 8)
+    controller, model = nncfx.create_compressed_model(Spectral(), config, x)
+    assert f"{algorithm} leaves complex weights alone: 'complex.weight'" in caplog.text
+    controller.level = 0.5
+    (model.train()(x).sum() + controller.loss()).backward()
+    assert {str(one.site) for one in model.nncf.hooks} == {"real.weight"}
+    config["compression"]["ignored_scopes"] = ["Spectral/Linear[real]"]
+    with pytest.raises(CompressionError, match="lies within the scopes and is real"):
+        nncfx.create_compressed_model(Spectral(), config, x)
