@@ -1,6 +1,7 @@
 """What a person at a terminal sees while something runs, and what the log has of it."""
 
 import logging
+import random
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing_extensions import override
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["Narrator", "SilentNarrator", "narrated"]
+__all__ = ["Narrator", "SilentNarrator", "load_rich", "narrated"]
 
 _LOGGER: Final = logging.getLogger(__name__)
 _SECONDS: Final = 10.0
@@ -123,6 +124,15 @@ def narrated(title: str) -> Iterator[Narrator]:
             progress.remove_task(task)
 
 
+def load_rich() -> None:
+    """Import rich without its draw from Python's random generator, the one of users' own loops."""
+    state = random.getstate()
+    try:
+        import rich.style  # noqa: F401 (it draws when it is imported)
+    finally:
+        random.setstate(state)
+
+
 @contextmanager
 def _shown() -> Iterator["Progress"]:
     """Give what shows narrators here: that of the one around, or a new one."""
@@ -130,6 +140,7 @@ def _shown() -> Iterator["Progress"]:
     if known is not None:
         yield known
         return
+    load_rich()
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

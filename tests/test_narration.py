@@ -3,13 +3,16 @@
 import logging
 import os
 import pty
+import random
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 
 import pytest
 
 from nncfx.narration import narrated
+from nncfx.quantization.ranges.observation import tracked
 
 SCRIPT = textwrap.dedent(
     """
@@ -26,6 +29,23 @@ SCRIPT = textwrap.dedent(
         narrator.found("trial 2, level 0.7: failed")
     """
 )
+
+
+@pytest.mark.parametrize("use", [lambda: list(tracked([1], "")), lambda: _narrate("a")])
+def test_the_first_use_of_rich_draws_no_number_of_the_user(
+    use: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [one for one in sys.modules if one.split(".")[0] == "rich"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    before = random.getstate()
+    use()
+    assert random.getstate() == before
+
+
+def _narrate(title: str) -> None:
+    with narrated(title):
+        pass
 
 
 def test_without_a_terminal_nothing_is_written(capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
+from nncfx.narration import load_rich
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.tracing import ExampleInputs, Insertion, PreSite, Priority, Site, as_call, run
@@ -184,6 +185,7 @@ def _shape_text(value: object) -> str:
 
 def tracked(items: Iterable[_T], title: str) -> Iterator[_T]:
     """Yield `items`, with a bar on standard error while it is a terminal."""
+    load_rich()
     from rich.console import Console
     from rich.progress import track
 

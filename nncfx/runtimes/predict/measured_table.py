@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from nncfx.graph import NNCFGraph
+from nncfx.narration import load_rich
 from nncfx.runtimes.backends.onnx_runtime import OnnxRuntime
 from nncfx.runtimes.inspect.profile import profile_layers
 from nncfx.runtimes.predict.latency_table import LatencyTable, fitted_table
@@ -113,6 +114,7 @@ def _told(variants: Sequence[Variant]) -> Iterable[Variant]:
 
     The bar is drawn between two variants only: a thread that draws it would be timed too.
     """
+    load_rich()
     from rich.console import Console
     from rich.progress import track
 
