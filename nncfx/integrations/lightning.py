@@ -30,6 +30,7 @@ class CompressionCallback(pl.Callback):
     the algorithms' losses are added to what `training_step` returns. Checkpoints of Lightning hold
     masks, quantizers and the schedule: `trainer.fit(..., ckpt_path=...)` goes on exactly.
     `ModelCheckpoint` with a monitor compares checkpoints of the last stage of the schedule only.
+    A fit of another module wraps that one anew, and `controller` is its handle from then on.
 
     With manual optimization add `callback.loss()` to the loss yourself. Where an algorithm learns
     parameters with a multiplier of their own, let `configure_optimizers` take
@@ -84,8 +85,8 @@ class CompressionCallback(pl.Callback):
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Wrap the module, before its checkpoint is read."""
-        if self._compression is not None:
+        """Wrap the module, before its checkpoint is read; that of each fit, as in k-fold."""
+        if self._compression is not None and stage != "fit":
             return
         try:
             module = pl_module.get_submodule(self._module)
@@ -95,6 +96,8 @@ class CompressionCallback(pl.Callback):
                 f"{type(pl_module).__name__} has no module '{self._module}'; it has {names}. Name "
                 "what is to be compressed: module='net'.",
             ) from error
+        if self._compression is not None and module is self.controller.model:
+            return
         if self._example_inputs is None and self._batches is not None:
             self._example_inputs = _first_inputs(self._batches)
         module.eval()

@@ -77,6 +77,18 @@ def test_a_fit_that_was_stopped_ends_with_the_same_bits(tmp_path: Path) -> None:
     assert kept.best_model_path.endswith(("epoch=1.ckpt", "epoch=2.ckpt", "epoch=3.ckpt"))
 
 
+def test_a_fit_of_another_module_compresses_that_one(tmp_path: Path) -> None:
+    callback = CompressionCallback(CONFIG, loader())
+    first, _ = fit(tmp_path / "first", callback)
+    controller = callback.controller
+    second, _ = fit(tmp_path / "second", callback)
+    assert controller.model is first.model
+    assert callback.controller.model is second.model
+    expected, found = first.state_dict(), second.state_dict()
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+    assert callback.compressed()[0].out_features == 8
+
+
 @pytest.mark.parametrize("step", [4, 8])  # of four an epoch
 def test_a_fit_goes_on_from_the_last_step_of_an_epoch(tmp_path: Path, step: int) -> None:
     params = {
