@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from nncfx.errors import StorageError
+from nncfx.errors import StorageError, machine_fault
 from nncfx.storage.formats.container import is_container
 from nncfx.storage.formats.whole_file import check_source
 from nncfx.storage.models.checkpoint_file import KEY
@@ -71,7 +71,9 @@ def state_in(path: Path) -> dict[str, torch.Tensor]:
         if path.suffix in (".safetensors", ".st"):
             return load_file(path)
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
+    except Exception as error:  # whatever the parts of a damaged pickle lead to
+        if machine_fault(error) is not None and not isinstance(error, OSError):
+            raise
         raise StorageError(
             f"'{path}' holds no weights that can be read without running code ({_reason(error)}). "
             "Write it by torch.save(model.state_dict(), path), or as safetensors.",

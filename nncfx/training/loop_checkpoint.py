@@ -2,16 +2,17 @@
 
 import dataclasses
 import io
-import pickle
 import random
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
 import numpy as np
 import torch
+from torch.utils.serialization import config as serialization
 
-from nncfx.errors import StorageError, error_text
+from nncfx.errors import StorageError, error_text, machine_fault
 from nncfx.storage.formats.whole_file import write_whole
 
 __all__ = ["HasState", "TrainingFile", "settings_text"]
@@ -85,6 +86,18 @@ def _restore_generators(content: Mapping[str, Any]) -> None:
         np.random.set_state(content["numpy"])  # noqa: NPY002
 
 
+def _check_sums(path: Path) -> None:
+    """Refuse a file of torch that is damaged: torch itself looks at no sum.
+
+    Raises:
+        BadZipFile: it is.
+    """
+    with zipfile.ZipFile(path) as records:
+        damaged = records.testzip()
+    if damaged is not None:
+        raise zipfile.BadZipFile(f"its part '{damaged}' is damaged")
+
+
 @final
 class TrainingFile:
     """Writes and reads the states of a training's parts and of the random generators.
@@ -122,7 +135,8 @@ class TrainingFile:
             "numpy": _numpy_state(),
         }
         memory = io.BytesIO()
-        torch.save(content, memory)
+        with serialization.patch("save.compute_crc32", True):  # type: ignore[attr-defined]  # made at run time
+            torch.save(content, memory)
         write_whole(self._path, [memory.getbuffer()])
 
     def restore(self, parts: Mapping[str, HasState]) -> int:
@@ -165,11 +179,14 @@ class TrainingFile:
 
     def _read(self, path: Path) -> dict[str, Any]:
         try:
+            _check_sums(path)
             content = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        except Exception as error:
+            if machine_fault(error) is not None and not isinstance(error, OSError):
+                raise
             raise StorageError(
-                f"'{path}' cannot be read as an unfinished training: {error}. Delete it to train "
-                "from the beginning.",
+                f"'{path}' cannot be read as an unfinished training: {error_text(error)}. Delete "
+                "it to train from the beginning.",
             ) from error
         found = content.get("format") if isinstance(content, dict) else None
         if found != _FORMAT or content.get("version") != _VERSION:

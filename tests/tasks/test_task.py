@@ -116,6 +116,11 @@ def test_weights_come_from_a_file_of_their_own(write: Write, tmp_path: Path) -> 
     (tmp_path / "w.pt").write_bytes(b"no weights")
     with pytest.raises(StorageError, match=r"holds no weights.*\(it is no file of torch.save\)"):
         read_task(path).model()
+    torch.save(zeros, tmp_path / "w.pt")
+    whole = (tmp_path / "w.pt").read_bytes()
+    (tmp_path / "w.pt").write_bytes(whole.replace(b"q\x03", b"q\x04", 1))  # a place in the pickle
+    with pytest.raises(StorageError, match="holds no weights"):
+        read_task(path).model()
     torch.save(nn.Linear(1, 1), tmp_path / "w.pt")
     with pytest.raises(StorageError, match=r"\(it is a pickle of objects, such as torch.nn.mod"):
         read_task(path).model()

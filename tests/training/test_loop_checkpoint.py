@@ -81,6 +81,24 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: object) ->
         TrainingFile(tmp_path / "t", "a").restore({})
 
 
+def test_a_file_of_which_any_bit_was_flipped_is_refused_or_whole(tmp_path: Path) -> None:
+    path, model = tmp_path / "t.ckpt", torch.nn.Linear(3, 3)
+    TrainingFile(path, "a").save(7, {"model": model})
+    whole, weight = path.read_bytes(), model.weight.detach().clone()
+    state, refused = torch.get_rng_state(), 0
+    for place in range(0, len(whole), 97):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            TrainingFile(path, "a").restore({"model": model})
+        except StorageError:
+            refused += 1
+        assert torch.equal(model.weight, weight)
+        assert torch.equal(torch.get_rng_state(), state)
+    assert refused > 0.8 * len(range(0, len(whole), 97))
+
+
 @pytest.mark.parametrize("part", ["generator", "python", "numpy"])
 def test_a_damaged_generator_is_named(tmp_path: Path, part: str) -> None:
     file = TrainingFile(tmp_path / "t", "a")

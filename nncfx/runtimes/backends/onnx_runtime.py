@@ -144,7 +144,8 @@ class OnnxRuntimeSession(Session):
             raise RuntimeFailure(
                 "The session keeps no profile; build it with BuildOptions(profile=True).",
             )
-        return Path(self._session.end_profiling()).read_text(encoding="utf-8")
+        # names in a file that is damaged are any bytes
+        return Path(self._session.end_profiling()).read_text(encoding="utf-8", errors="replace")
 
 
 def _loaded(path: Path, load: Callable[[Path], Any]) -> Any:  # noqa: ANN401 (no types)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from nncfx.errors import MissingExtraError
+from nncfx.errors import MissingExtraError, StorageError, error_text
 
 __all__ = ["SHARED_WEIGHTS", "unshare_weights"]
 
@@ -28,13 +28,19 @@ def unshare_weights(source: Path, destination: Path) -> None:
 
     Raises:
         MissingExtraError: onnx is not installed.
+        StorageError: the source is no ONNX file.
     """
     try:
         import onnx
     except ImportError as error:
         raise MissingExtraError("onnx", "export", "a file whose layers share weights") from error
 
-    model = onnx.load(source)
+    try:
+        model = onnx.load(source)
+    except Exception as error:
+        raise StorageError(
+            f"'{source}' is not an ONNX model: {error_text(error)}. Check the path."
+        ) from error
     graph = model.graph
     stored = {one.name: one for one in graph.initializer}
     for node in list(graph.node):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 import nncfx
+from nncfx.errors import StorageError
 from nncfx.runtimes import EXACT_BYTE_SUMS, BuildOptions, runtime_named, unshare_weights
 from nncfx.targets import target_named
 
@@ -83,3 +84,9 @@ def test_the_advice_for_exact_sums_names_what_makes_a_session_of_such_a_file(
     session = onnxruntime.InferenceSession(own, options)
     np.testing.assert_array_equal(session.run(None, {"x": X.numpy()})[0], executed(file))
     assert "nncfx.runtimes.unshare_weights" in target_named("onnxruntime").saturation_mend
+
+
+def test_what_is_no_onnx_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.onnx").write_bytes(b"damaged")
+    with pytest.raises(StorageError, match=r"a\.onnx' is not an ONNX model"):
+        unshare_weights(tmp_path / "a.onnx", tmp_path / "b.onnx")
