@@ -273,3 +273,36 @@ def test_a_model_of_another_class_is_left_as_it_was(
     after = dict(other.state_dict(), output=other(IMAGES))
     assert before.keys() == after.keys()
     assert all(torch.equal(after[name], one) for name, one in before.items())
+
+
+class Scaled(nn.Embedding):
+    """Computes more than an embedding, as BART's, so that no packed layer stands for it."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) * 2.0
+
+
+class Tied(nn.Module):
+    """Three owners of one table; a forward of embeddings never reads that of tokens."""
+
+    def __init__(self, seed: int, own: str) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.shared, self.unread = Scaled(12, 32), own
+        setattr(self, own, Scaled(12, 32))
+        self.head = nn.Linear(32, 12, bias=False)
+        self.head.weight = self.get_submodule(own).weight = self.shared.weight  # type: ignore[assignment]
+
+    def forward(self, ids: Tensor, embeds: Tensor | None = None) -> Tensor:
+        if ids.dtype == torch.int32:
+            return self.get_submodule(self.unread)(ids)
+        return self.head(self.shared(ids) if embeds is None else embeds)
+
+
+@pytest.mark.parametrize("own", ["before", "the_last"])  # of the names in a file
+def test_a_weight_that_packing_split_comes_back(own: str, tmp_path: Path) -> None:
+    packed = nncfx.quantization.quantize_weights(Tied(0, own).eval(), [TOKENS], bits=4, pack=True)
+    path = nncfx.save(tmp_path / "m.safetensors", packed)
+    _, again = nncfx.load(path, Tied(1, own).eval())
+    assert torch.equal(again(TOKENS), packed(TOKENS))
+    assert torch.equal(again(TOKENS.int()), packed(TOKENS.int()))

@@ -160,6 +160,8 @@ def _untied(model: nn.Module, state: Mapping[str, Any], tensors: Mapping[str, Te
                 held = state[name]
                 made[name] = nn.Parameter(torch.empty_like(held), requires_grad=held.requires_grad)
             setattr(modules[address], own, made[same or name])
+            # the memory may be that of another of these tensors, which would be written over
+            state[first].data = torch.empty_like(state[first])
             found = True
     return found
 
