@@ -4,7 +4,7 @@ import contextlib
 import datetime as dt
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
@@ -21,7 +21,7 @@ from nncfx.errors import (
     StorageError,
 )
 from nncfx.evidence.evidence import Evidence
-from nncfx.storage.formats.whole_file import read_object, write_text
+from nncfx.storage.formats.whole_file import read_object, read_text, write_text
 from nncfx.tasks.exported_file import export_file, with_export
 from nncfx.tasks.task import Task, read_task
 from nncfx.tasks.training import Say, Trained, evidence_of, save_compressed, train_task
@@ -104,7 +104,6 @@ def run_task(
     folder = Path(folder)
     _begin(task, folder)
     with held(folder), _failure_told(folder):
-        (folder / RESULT).unlink(missing_ok=True)
         say("making the model and the data")
         compressed, evidence, files = _compressed(task, folder, say, settings or {})
         facts: dict[str, Any] = {}
@@ -204,16 +203,40 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _failure_told(folder: Path) -> Iterator[None]:
-    """Keep in `folder` why the run failed, for `run_status`, until it runs again."""
-    (folder / FAILURE).unlink(missing_ok=True)
+    """Keep in `folder` why the run failed, for `run_status`, until it runs again.
+
+    One that had ended before stays ended while all files that its result names are as they were.
+    """
+    before, files = _ended_before(folder)
+    for name in (FAILURE, RESULT):
+        (folder / name).unlink(missing_ok=True)
     try:
         yield
-    except Exception as error:
+    except BaseException as error:
+        if before is not None and files == _changes(files):
+            write_text(folder / RESULT, before)
+            raise
+        if not isinstance(error, Exception):
+            raise
         text = str(error) if isinstance(error, NNCFXError) else repr(error)
         when = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         with contextlib.suppress(StorageError):  # a full disk must not hide the error itself
             write_text(folder / FAILURE, json.dumps({"error": text, "when": when}) + "\n")
         raise
+
+
+def _ended_before(folder: Path) -> tuple[str | None, dict[Path, int]]:
+    """Return the result of a run that has ended, and when each of its files was written."""
+    outcome = None
+    with contextlib.suppress(StorageError):  # what is damaged is written anew
+        outcome = ended_result(folder)
+    if outcome is None:
+        return None, {}
+    return read_text(folder / RESULT), _changes(outcome.files.values())
+
+
+def _changes(files: Iterable[Path]) -> dict[Path, int]:
+    return {one: one.stat().st_mtime_ns for one in files if one.exists()}
 
 
 def _begin(task: Task, folder: Path) -> None:

@@ -110,6 +110,19 @@ def test_a_run_that_fails_says_why_until_it_goes_on(
     assert ended.is_inside
 
 
+def test_a_run_that_ended_stays_so_where_another_config_is_refused(
+    write: Write, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run_task(read_task(write(compression=PRUNE, train={"epochs": 1})), out)
+    before = {one.name: one.read_bytes() for one in out.iterdir()}
+    changed = write(compression=PRUNE, train={"epochs": 2})
+    with pytest.raises(StorageError, match="is of another training"):
+        run_task(read_task(changed), out)
+    assert {one.name: one.read_bytes() for one in out.iterdir()} == before
+    assert run_status(out).state == "ended"
+
+
 def test_a_page_of_a_run_that_has_measured_nothing_says_so(write: Write, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
