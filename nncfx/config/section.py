@@ -182,10 +182,10 @@ def _construct(cls: type[S], data: object, path: str, faults: list[Fault]) -> S 
 def _rule_faults(section: Section, *, is_sound: bool) -> list[Fault]:
     try:
         return list(section.rules())
-    except TypeError:
+    except (AttributeError, TypeError):
         if is_sound:
             raise
-        # a rule has compared a value below, whose type is a fault that is told already
+        # a rule has read a value below, whose type is a fault that is told already
         return []
 
 

@@ -26,6 +26,19 @@ SparsityScheduleName: TypeAlias = Literal[
 
 _FREEZE_EPOCH: Final = 100
 """NNCF's default."""
+_TO_TARGET: Final = ("polynomial", "exponential", "cubic")
+_READERS: Final = {
+    "sparsity_target": (*_TO_TARGET, "adaptive", "constant"),
+    "sparsity_target_epoch": _TO_TARGET,
+    "multistep_steps": ("multistep",),
+    "multistep_sparsity_levels": ("multistep",),
+    "patience": ("adaptive",),
+    "step": ("adaptive",),
+    "eps": ("adaptive",),
+    "power": ("polynomial",),
+    "concave": ("polynomial",),
+}
+"""The schedules that read a key, where not all do."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,6 +124,15 @@ class SparsityParams(Section):
             "constant": 0,
         }
         return max(_FREEZE_EPOCH, ends.get(self.schedule, self.sparsity_target_epoch))
+
+    def unread(self) -> list[str]:
+        """Return the keys that were set, and that the schedule does not read."""
+        return [
+            one.name
+            for one in dataclasses.fields(self)
+            if self.schedule not in _READERS.get(one.name, (self.schedule,))
+            and getattr(self, one.name) != one.default
+        ]
 
     @override
     def rules(self) -> Iterator[Fault]:

@@ -285,3 +285,12 @@ def test_a_key_of_another_mode_is_a_fault() -> None:
     structure = {"mode": "fine", "axis": 1, "target_scopes": "x"}
     with pytest.raises(ConfigError, match=r"axis: belongs to mode 'per_dim'"):
         applied(sparse_structure_by_scopes=[structure])
+
+
+def test_a_structure_for_scopes_that_match_nothing_is_refused() -> None:
+    structure = {"mode": "per_dim", "axis": 0, "target_scopes": ["Sequential/Linaer[0]"]}
+    where = r"sparse_structure_by_scopes\[0\]\.target_scopes\[0\]: 'Sequential/Linaer\[0\]'"
+    with pytest.raises(ConfigError, match=where + r" matches no.*Did you mean"):
+        applied(sparse_structure_by_scopes=[structure])
+    controller, _ = applied(sparse_structure_by_scopes=[structure], validate_scopes=False)
+    assert controller.configs[0].to_dict()["sparse_structure_by_scopes"][0]["target_scopes"] == []

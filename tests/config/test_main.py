@@ -166,6 +166,12 @@ def test_a_fault_of_quantization_names_its_place(change: dict[str, Any], place: 
 EARLY = {"maximal_relative_accuracy_degradation": 1.0, "maximal_total_epochs": 9}
 
 
+@pytest.mark.parametrize("params", ["x", [], 3, None])
+def test_a_rule_about_a_section_of_another_type_does_not_run(params: object) -> None:
+    text = fault({"accuracy_aware_training": {"mode": "early_exit", "params": params}})
+    assert text.startswith("accuracy_aware_training.params: ")
+
+
 def test_accuracy_aware_training_has_one_budget() -> None:
     params = EARLY | {"maximal_absolute_accuracy_degradation": 1}
     text = fault({"accuracy_aware_training": {"mode": "early_exit", "params": params}})

@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from typing_extensions import override
 
 from nncfx.config.faults import Fault
 from nncfx.config.option import LEVEL, Limits, option, required
 from nncfx.config.registry import TrainedAlgorithmConfig, register_algorithm_config
-from nncfx.config.section import Section
+from nncfx.config.section import ScopeResolver, Section, resolved_scopes
 
 __all__ = ["MovementSparsityConfig", "MovementSparsityParams", "SparseStructure"]
 
@@ -138,3 +138,19 @@ class MovementSparsityConfig(TrainedAlgorithmConfig):
         (),
         "what shares a score, by scopes; all others have one per entry",
     )
+
+    @override
+    def with_scopes(self, resolve: ScopeResolver) -> Self:
+        """Return this with its scopes and those of the structures resolved."""
+        key = "sparse_structure_by_scopes"
+        structures = [
+            dataclasses.replace(
+                one,
+                target_scopes=resolved_scopes(
+                    f"{key}[{number}].target_scopes", one.target_scopes, resolve
+                ),
+            )
+            for number, one in enumerate(self.sparse_structure_by_scopes)
+        ]
+        scoped = super().with_scopes(resolve)
+        return dataclasses.replace(scoped, sparse_structure_by_scopes=tuple(structures))

@@ -1,6 +1,9 @@
 """From the parameters of a config to a scheduler."""
 
+import logging
+import math
 from collections.abc import Callable
+from typing import Final
 
 from nncfx.config import SparsityParams
 from nncfx.controllers.base.schedulers import (
@@ -21,6 +24,8 @@ from nncfx.controllers.base.schedules import (
 
 __all__ = ["sparsity_schedule", "sparsity_scheduler"]
 
+_LOGGER: Final = logging.getLogger(__name__)
+
 
 def sparsity_scheduler(
     target: HasLevel,
@@ -34,6 +39,12 @@ def sparsity_scheduler(
         params: The schedule and its numbers.
         reached: Returns the sparsity that holds at present, for an adaptive schedule.
     """
+    if unread := params.unread():
+        _LOGGER.warning(
+            "The schedule is '%s', which does not read %s. Remove what was meant for another.",
+            params.schedule,
+            " and ".join(f"'{one}'" for one in unread),
+        )
     if params.schedule == "adaptive":
         return AdaptiveScheduler(
             target,
@@ -46,6 +57,15 @@ def sparsity_scheduler(
         )
     schedule = sparsity_schedule(asked_of(target), params)
     freeze = params.freeze_epoch
+    held, last = schedule.level(freeze), schedule.level(math.inf)
+    if held < last:
+        _LOGGER.warning(
+            "The masks stand still from 'sparsity_freeze_epoch' %d on, at the level %.3g in place "
+            "of %.3g, to which the schedule would come later. Freeze later, or let it end sooner.",
+            freeze,
+            held,
+            last,
+        )
     if params.update_per_optimizer_step:
         return StepScheduler(target, schedule, freeze, params.steps_per_epoch)
     return EpochScheduler(target, schedule, freeze)
