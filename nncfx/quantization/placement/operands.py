@@ -13,6 +13,7 @@ from nncfx.operators import CONTRACTIONS, operation_kind, operator_of
 __all__ = ["WITH_WEIGHT", "Operands", "operands_of"]
 
 _FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+_ARITHMETIC: Final = frozenset({"add", "mul", "sub", "div"})
 WITH_WEIGHT: Final = frozenset({*CONTRACTIONS, "embedding"})
 """The kinds of operations of which one operand may be a weight, recurrent layers apart."""
 
@@ -58,7 +59,7 @@ def operands_of(
         if one is not None and one.dtype in _FLOATS and one.layout == STRIDED
     ]
     if kind not in WITH_WEIGHT:
-        return _of_no_product(operation, kind, floats, parameters)
+        return _of_no_product(operation, kind, floats, parameters, computed)
     problem = _product_problem(operation)
     if problem:
         return Operands(tuple(port for port in floats if port not in parameters), problem=problem)
@@ -88,7 +89,11 @@ def _product_problem(operation: Operation) -> str:
 
 
 def _of_no_product(
-    operation: Operation, kind: str, floats: Sequence[int], parameters: Mapping[int, str]
+    operation: Operation,
+    kind: str,
+    floats: Sequence[int],
+    parameters: Mapping[int, str],
+    computed: AbstractSet[int],
 ) -> Operands:
     """Return the operands of an operation that multiplies no two of them as a whole."""
     if kind == "attention":
@@ -104,7 +109,14 @@ def _of_no_product(
         }
         return Operands((), matrices, axis=0)
     ports = tuple(port for port in floats if port not in parameters)
+    if kind in _ARITHMETIC and any(_is_row(operation, port) for port in computed):
+        ports = tuple(port for port in ports if port not in computed)
     return Operands(ports, problem=_elementwise_problem(kind, ports))
+
+
+def _is_row(operation: Operation, port: int) -> bool:
+    """Say whether the operand has numbers along one axis: of channels, which one scale harms."""
+    return sum(extent > 1 for extent in _shape(operation, port)) == 1
 
 
 def _without_parameter(
@@ -157,6 +169,6 @@ def _matrix_product(operation: Operation) -> MatrixProduct | None:
 
 
 def _elementwise_problem(kind: str, ports: tuple[int, ...]) -> str:
-    if kind not in ("add", "mul", "sub", "div"):
+    if kind not in _ARITHMETIC:
         return ""
     return "" if len(ports) == 2 else "one of its operands is a constant"  # noqa: PLR2004 (both)

@@ -237,3 +237,28 @@ def test_what_chance_changes_is_no_weight() -> None:
 
     graph = nncfx.wrap(Dropped(8, 8, 3), torch.randn(1, 8, 6, 6)).nncf.graph
     assert 1 not in constant_operands(graph)["Dropped/conv2d_0"]
+
+
+class Frozen(nn.Module):
+    """A convolution and a batch norm of buffers alone, as torchvision's FrozenBatchNorm2d."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)
+        self.register_buffer("gain", torch.rand(8) + 0.5)
+        self.register_buffer("variance", torch.logspace(-2, 1, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = (
+            self.gain.reshape(1, -1, 1, 1) * (self.variance.reshape(1, -1, 1, 1) + 1e-5).rsqrt()
+        )
+        return self.last((self.first(x) * scale + 0.1 * scale).relu())
+
+
+def test_what_no_input_changes_along_channels_has_no_grid() -> None:
+    x = torch.randn(2, 3, 8, 8)
+    model = nncfx.quantize(Frozen().eval(), [x])
+    sites = [str(one.site) for one in model.nncf.hooks]
+    assert {"first.weight", "last.weight", "Frozen/Conv2d[first]/conv2d_0|INPUT0"} < set(sites)
+    assert [one for one in sites if any(f in one for f in ("__", "reshape", "rsqrt"))] == []
