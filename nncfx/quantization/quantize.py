@@ -263,7 +263,10 @@ def _quantize(
             if rounding is not None or one.ndim == 1  # biases at least change
         }
     if rounding is not None:
-        round_weights(model, inputs, method=rounding, most_bits=methods.rounded_bits)
+        was_asked = "rounding" in methods.asked
+        round_weights(
+            model, inputs, method=rounding, most_bits=methods.rounded_bits, was_asked=was_asked
+        )
     if methods.correct_biases:
         was_asked = "correct_biases" in methods.asked
         some = first_examples(in_parts(model, inputs), _CORRECTED)

@@ -195,10 +195,12 @@ def tracked(items: Iterable[_T], title: str) -> Iterator[_T]:
     )
 
 
-def warn_if_none(found: Sized, what: str, needs: str, *, was_asked: bool = True) -> None:
-    """Log that `what` changes nothing where nothing was found of what it `needs`.
+def warn_if_none(
+    found: Sized, what: str, needs: str, *, was_asked: bool = True, mend: str = "Leave it out."
+) -> None:
+    """Log that `what` changes nothing where nothing was found of what it `needs`, and the mend.
 
     What a preset does of itself (not `was_asked`) is not logged.
     """
     if not found and was_asked:
-        _LOGGER.warning("%s changes nothing: the model has no %s. Leave it out.", what, needs)
+        _LOGGER.warning("%s changes nothing: the model has no %s. %s", what, needs, mend)

@@ -30,6 +30,7 @@ from nncfx.quantization.rounding.curvature import curvature
 from nncfx.quantization.rounding.gptq import round_matrix
 from nncfx.quantization.rounding.input_moments import moments_by_part
 from nncfx.tracing import ExampleInputs, PreSite, Site, WeightSite
+from nncfx.tracing.calls.module_check import parametrization_mend
 
 __all__ = ["ROUNDINGS", "Rounding", "round_weights"]
 
@@ -52,6 +53,7 @@ def round_weights(
     method: Rounding = "gptq",
     settings: RoundingSettings | None = None,
     most_bits: int = MOST_BITS,
+    was_asked: bool = True,
 ) -> dict[str, float]:
     """Move weights, in place, to points of their grids where layers compute nearly what they did.
 
@@ -68,6 +70,7 @@ def round_weights(
             steps as well.
         settings: For "adaptive".
         most_bits: Weights of more bits are left to their quantizers, which round to nearest.
+        was_asked: Whether the user named the method: if not, it is no fault that it has no work.
 
     Returns:
         By layer the squared error of its output as a share of that of rounding to nearest, at
@@ -85,7 +88,15 @@ def round_weights(
         )
     found = _roundable(model, most_bits)
     needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
-    warn_if_none(found, f"Rounding by '{method}'", needs)
+    # of a preset's own choice only what can be mended is told
+    mend = parametrization_mend(model).lstrip()
+    warn_if_none(
+        found,
+        f"Rounding by '{method}'",
+        needs,
+        was_asked=was_asked or bool(mend),
+        mend=mend or "Leave it out.",
+    )
     if not found:
         return {}
     _warn_nearest(

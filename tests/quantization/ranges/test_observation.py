@@ -130,6 +130,19 @@ def test_a_change_that_finds_nothing_says_so(
     assert f"{what}: the model has no " in caplog.text
 
 
+def test_a_rounding_of_a_presets_own_choice_tells_what_can_be_mended_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    x = torch.ones(2, 3)
+    nncfx.quantize(nn.Sequential(nn.Embedding(4, 3), nn.Tanh()), [x.long()], weight_bits=4)
+    assert "changes nothing" not in caplog.text
+    weight_norm = nn.utils.parametrizations.weight_norm
+    nncfx.quantize(nn.Sequential(weight_norm(nn.Linear(3, 4))), [x], weight_bits=4)
+    assert "Rounding by 'gptq' changes nothing" in caplog.text
+    assert "Leave it out" not in caplog.text
+    assert "parametrize.remove_parametrizations(module, 'weight') makes it" in caplog.text
+
+
 def test_what_a_model_keeps_of_calibration_is_gone_behind_it() -> None:
     """A grid of positions is quantized; one kept from calibration would be in float."""
 
