@@ -12,6 +12,7 @@ from nncfx.errors import ExportError, error_text
 from nncfx.export.capture.dynamic_batch import Call
 from nncfx.network import NNCFNetwork, strip
 from nncfx.quantization import Quantizer
+from nncfx.quantization.moved_weights import warn_moved_weights
 from nncfx.quantization.packing.pack_weights import is_packed, unpack_weights
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing import ExampleInputs, Priority, WeightSite
@@ -36,6 +37,7 @@ def plain(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
     require_whole(model, "exported", ExportError, is_only_run=True)
     if not isinstance(model, NNCFNetwork):
         return unpack_weights(model, example_inputs) if is_packed(model) else model
+    warn_moved_weights(model)
     if any(
         not isinstance(insertion.site, WeightSite) or insertion.priority >= Priority.QUANTIZATION
         for insertion in model.nncf.hooks

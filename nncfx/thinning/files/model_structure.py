@@ -20,6 +20,7 @@ from nncfx.quantization.grid.records import (
     quantizer_records,
 )
 from nncfx.quantization.grid.stored_weights import integer_weights
+from nncfx.quantization.moved_weights import warn_moved_weights
 from nncfx.quantization.packing.pack_weights import let_pretrained_save
 from nncfx.quantization.packing.parameters import (
     parameter_records,
@@ -146,6 +147,7 @@ def describe(
     if codes:
         structure["packed_parameters"] = codes
     if isinstance(model, NNCFNetwork) and model.nncf.hooks:
+        warn_moved_weights(model)
         structure["quantizers"] = quantizer_records(model, without=without)
         plans = plan_records(model, without=without)
         structure |= {"quantization_plans": plans} if plans else {}

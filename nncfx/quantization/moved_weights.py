@@ -1,0 +1,60 @@
+"""Weights that were changed behind their quantizers' ranges: `warn_moved_weights`."""
+
+import logging
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from nncfx.controllers.base.weights import constants_of
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.storage.models.whole_models import is_sharded
+from nncfx.tracing import WeightSite
+
+__all__ = ["warn_moved_weights"]
+
+_LOGGER: Final = logging.getLogger(__name__)
+_ALLOWED: Final = 30.0
+"""Times the error of rounding, step^2 / 12: what ranges clip on purpose is hardly more than it."""
+_NAMED: Final = 5
+
+
+@torch.no_grad()
+def warn_moved_weights(model: NNCFNetwork) -> None:
+    """Warn of weights that lie so far outside of the ranges they had, that these harm them.
+
+    It is so where somebody adds to them after calibration, as PEFT's `merge_adapter()` does.
+
+    Args:
+        model: Its quantizers are constants: what is learned goes with its weights.
+    """
+    stored = constants_of(model)
+    chains: dict[str, list[torch.nn.Module]] = {}
+    for each in model.nncf.hooks:
+        if isinstance(each.site, WeightSite):
+            chains.setdefault(str(each.site), []).append(each.hook)
+    moved = [
+        name
+        for name, (hook, *others) in chains.items()
+        if name in stored and not others and isinstance(hook, Quantizer)
+        if _is_moved(stored[name].detach(), hook)
+    ]
+    if moved:
+        _LOGGER.warning(
+            "Weights lie far outside of the ranges of their quantizers, which clip them: %s%s. "
+            "They were changed after these were found. Quantize the model again, after what "
+            "changes them, such as PEFT's merge_adapter().",
+            ", ".join(f"'{one}'" for one in moved[:_NAMED]),
+            f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else "",
+        )
+
+
+def _is_moved(weight: Tensor, hook: Quantizer) -> bool:
+    is_constant = hook.is_active and hook.spec.is_integer and not hook.is_learned
+    if not is_constant or weight.is_meta or is_sharded(weight) or not weight.numel():
+        return False
+    wide = weight.float()
+    error = (hook(wide) - wide).square().mean()
+    rounding = hook.step.float().square().mean() / 12
+    return bool(error > _ALLOWED * rounding)
