@@ -536,3 +536,18 @@ def test_a_recurrent_layer_in_float_is_told_and_what_is_told_stores_its_weights(
     assert told.endswith("nncfx.quantize_weights, called next, stores its weights in 8 bits")
     stored = nncfx.quantize_weights(model, [x]).nncf.hooks
     assert {"gru.weight_ih_l0", "gru.weight_hh_l0"} <= {str(one.site) for one in stored}
+
+
+def test_a_state_of_other_bits_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    def made(bits: int) -> nn.Module:
+        config = {"algorithm": "quantization", "weights": {"bits": bits}}
+        x, model = torch.ones(2, 4), nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        return nncfx.create_compressed_model(
+            model, {"compression": config}, x, calibration_batches=[x]
+        )[1]
+
+    state = made(8).state_dict()
+    made(8).load_state_dict(state)
+    assert "other bits" not in caplog.text
+    made(4).load_state_dict(state)
+    assert "'Sequential/Linear[0]/linear_0|WEIGHT' 8, here 4 and 1 more" in caplog.text

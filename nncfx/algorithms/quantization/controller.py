@@ -4,6 +4,7 @@ Source: NNCF 2.19, "Quantization"; Jacob et al., "Quantization and training of n
 efficient integer-arithmetic-only inference", 2018.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, final
@@ -32,6 +33,7 @@ from nncfx.quantization.ranges.calibration import (
 __all__ = ["QuantizationController"]
 
 ALGORITHM = QuantizationConfig.algorithm
+_LOGGER: Final = logging.getLogger(__name__)
 _POWER: Final = 0.9
 """Of the polynomial by which the learning rate falls."""
 
@@ -162,12 +164,15 @@ class QuantizationController(Controller):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        """Return the schedule, and which symmetric grids turned out unsigned."""
+        """Return the schedule, which symmetric grids turned out unsigned, and all bits."""
         signed = {one.planned.name: one.spec.signed for one in self.hooks}
-        return super().state_dict() | {"signed": signed}
+        bits = [one.spec.bits for one in self.hooks]
+        return super().state_dict() | {"signed": signed, "bits": bits}
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        state = dict(state)
+        bits = state.pop("bits", None)  # states of 0.1 have none
         check_keys(
             state, ("algorithm", "level", "scheduler", "signed"), f"The state of '{ALGORITHM}'"
         )
@@ -180,7 +185,24 @@ class QuantizationController(Controller):
         super().load_state_dict({key: state[key] for key in state if key != "signed"})
         for one in self.hooks:
             one.spec = one.spec.replace(signed=state["signed"][one.planned.name])
+        self._warn_other_bits(bits)
         self._epoch_begun(self.scheduler.current_epoch)
+
+    def _warn_other_bits(self, loaded: object) -> None:
+        """Warn of steps that were found for grids of other bits."""
+        found = loaded if isinstance(loaded, list) else []
+        other = [
+            f"'{hook.planned.name}' {bits}, here {hook.spec.bits}"
+            for hook, bits in zip(self.hooks, found, strict=False)
+            if bits != hook.spec.bits
+        ]
+        if other:
+            _LOGGER.warning(
+                "The state that was loaded has quantizers of other bits, whose steps do not fit "
+                "these: %s%s. Build the model with the config of the one that was saved.",
+                other[0],
+                f" and {len(other) - 1} more" if len(other) > 1 else "",
+            )
 
 
 def _called(operation: FloatOperation) -> str:
