@@ -37,9 +37,12 @@ def add_integer_biases(graph: "ir.Graph") -> None:
             continue
         _make_room(layer, bias.astype(np.float64), graph)
         scale = _product_scale(layer)
-        if scale is None or (np.abs(bias) >= scale * 2 * _LARGEST).any():
+        if scale is None:
             continue
-        scale = np.broadcast_to(scale, bias.shape) if scale.size > 1 else scale.reshape(())
+        # the groups of a transposed convolution share their scales
+        scale = np.tile(scale, bias.size // scale.size) if scale.size > 1 else scale.reshape(())
+        if (np.abs(bias) >= scale * 2 * _LARGEST).any():
+            continue
         value = input_of(layer, BIAS)
         name = value.name
         integers = np.rint(bias.astype(np.float64) / scale)
@@ -66,7 +69,8 @@ def _scale_in_file(
     """
     import onnx_ir as ir
 
-    if scale.size < _COMPUTED:
+    product = _product_scale(layer)
+    if scale.size < _COMPUTED or product is None or product.size < scale.size:
         return add_constant(graph, name, scale.astype(np.float32))
     factors = [
         input_of(source, 1)
@@ -89,8 +93,7 @@ def _make_room(layer: "ir.Node", bias: npt.NDArray[np.float64], graph: "ir.Graph
     if integers is None or scale is None or zero_point is None or step is None:
         return
     least = np.abs(bias) / (step.astype(np.float64) * _LARGEST)
-    if scale.size == 1:
-        least = least.max(keepdims=True)
+    least = least.reshape(-1, scale.size).max(axis=0)
     if (least <= scale).all():
         return
     wider = np.maximum(scale, least.reshape(scale.shape)).astype(np.float32)

@@ -149,10 +149,11 @@ class Requests:
         kind = operation_kind(operation.function)
         incoming = self.graph.incoming(operation.address)
         data = [one for one in incoming if "float" in one.tensor.dtype]
-        constants = any(port in operation.parameters for port in range(len(operation.inputs)))
+        # parameters, and what the forward makes from nothing, have no edge
+        is_all = len(data) == sum(one is not None for one in operation.inputs)
         if kind in MOVEMENTS and data and data[0].target_port == 0:
             return self._origins(data[0], unified)
-        if kind == "concat" and kind in unified and not constants and data == list(incoming):
+        if kind == "concat" and kind in unified and is_all:
             found = [tensor for one in data for tensor in self._origins(one, unified)]
             return list(dict.fromkeys(found))
         return [(edge.source, edge.source_port)]

@@ -116,3 +116,39 @@ def test_openvino_adds_the_biases_of_a_layer_that_runs_twice(tmp_path: Path) -> 
     with torch.no_grad(), integer_arithmetic(model):
         for one, expected in zip(found, model(*inputs), strict=True):
             np.testing.assert_allclose(one, expected.numpy(), atol=1e-2)
+
+
+@pytest.mark.parametrize(("groups", "channels"), [(2, 4), (2, 20), (4, 16)])
+def test_the_groups_of_a_transposed_convolution_share_their_scales(
+    tmp_path: Path, groups: int, channels: int
+) -> None:
+    torch.manual_seed(0)
+    upsampling = nn.ConvTranspose2d(16, channels, 2, 2, groups=groups)
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), upsampling).eval()
+    x = torch.randn(2, 3, 8, 8)
+    quantized = nncfx.quantize(model, [x])
+    file = nncfx.export_onnx(quantized, tmp_path / "m.onnx", x)
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    expected = quantized(x)
+    # some inputs lie between two integers, and a bias of another channel would be off by far more
+    assert (torch.as_tensor(found) - expected).norm() < 0.01 * expected.norm()
+
+
+def test_a_bias_of_any_group_makes_room(parsed: Parse) -> None:
+    text = """
+    g (uint8[1,2,1,1] x) => (float[1,4,1,1] y)
+    <float sx = {1.0}, uint8 zx = {0}, int8[2,2,1,1] w = {100, 50, 100, 50},
+     float[2] sw = {1.0, 1.0}, int8[2] zw = {0, 0},
+     float[4] bias = {1.0, 1.0, 4294967296.0, 1.0}>
+    { a = DequantizeLinear (x, sx, zx)
+      b = DequantizeLinear <axis = 1> (w, sw, zw)
+      y = ConvTranspose <group = 2> (a, b, bias) }
+    """
+    model = parsed(text)
+    add_integer_biases(model.graph)
+    layer = model.graph[-1]
+    integers, scale = (constant_of(value) for value in layer.inputs[2].producer().inputs)
+    # 2^32 takes 30 bits in steps of 4, of the first scale of both groups
+    assert scale.tolist() == [4, 1, 4, 1]
+    assert integers.tolist() == [0, 1, 2**30, 1]

@@ -157,6 +157,24 @@ def test_what_is_concatenated_shares_a_quantizer() -> None:
     assert len(joined.sites) == 2
 
 
+@pytest.mark.parametrize("is_parameter", [False, True])
+def test_what_is_joined_with_a_constant_is_quantized_behind_it(*, is_parameter: bool) -> None:
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(5, 2)
+            self.token = nn.Parameter(torch.ones(1, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            constant = self.token if is_parameter else torch.full((1, 1), 0.5)
+            return self.last(torch.cat([x, constant], 1))
+
+    plan = planned(Joined(), inputs=torch.ones(1, 4))
+    assert [str(site) for one in plan.activations for site in one.sites] == [
+        "Joined/cat_0|OUTPUT0",
+    ]
+
+
 def test_a_float_reader_beside_a_quantized_one_keeps_its_tensor() -> None:
     hardware = Hardware(name="bare", operations={"linear": CPU.descriptors("linear")})
 
