@@ -51,6 +51,7 @@ from nncfx.export.checks.saturation_check import warn_overflow
 from nncfx.export.checks.sparsity_check import warn_unused_pattern
 from nncfx.export.export_result import ExportResult
 from nncfx.export.ir.defaults import leave_out_defaults
+from nncfx.export.ir.exact_translations import exact_translations
 from nncfx.export.ir.fake_quantize import translations
 from nncfx.export.ir.node_modules import name_nodes
 from nncfx.export.ir.onnx_writer import write_onnx
@@ -272,7 +273,7 @@ def _capture(
                 opset_version=opset,
                 dynamo=True,
                 verbose=False,
-                custom_translation_table=dict(translations()),
+                custom_translation_table={**translations(), **exact_translations()},
             )
     except Exception as error:
         raise as_export_error(error, model=type(model).__name__) from error

@@ -1,0 +1,153 @@
+"""Functions of torch whose translation by torch's exporter overflows, rounds or means another.
+
+It writes `logsigmoid` as the logarithm of a sigmoid, which is 0 where the argument is below -88;
+`logaddexp` as the logarithm of a sum of powers, which overflows above 88; `log1p` and `expm1`
+without what they are there for; a mean of `scatter_reduce` as the last value.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+
+__all__ = ["exact_translations"]
+
+_SMALL: Final = 0.5
+"""Below it `log1p` and `expm1` are corrected; above, the plain form loses nothing."""
+
+
+def exact_translations() -> Mapping[Any, Callable[..., Any]]:
+    """Return how torch's exporter is to translate these functions."""
+    aten = torch.ops.aten
+    return {
+        aten.log_sigmoid.default: _log_sigmoid,
+        aten.logaddexp.default: _logaddexp,
+        aten.logaddexp2.default: _logaddexp2,
+        aten.log1p.default: _log1p,
+        aten.expm1.default: _expm1,
+        aten.scatter.src: _scatter,
+        aten.scatter_add.default: _scatter_add,
+        aten.scatter_reduce.two: _scatter_reduce,
+    }
+
+
+def _opset() -> Any:  # noqa: ANN401 (of onnxscript, which is imported late)
+    from onnxscript import opset20
+
+    return opset20
+
+
+def _number(value: float, like: Any) -> Any:  # noqa: ANN401 (a symbolic value of the exporter)
+    op = _opset()
+    return op.CastLike(op.Constant(value_float=value), like)
+
+
+def _log_sigmoid(self: Any) -> Any:  # noqa: ANN401 (as above)
+    op = _opset()
+    return op.Neg(op.Softplus(op.Neg(self)))
+
+
+def _logaddexp(self: Any, other: Any) -> Any:  # noqa: ANN401 (as above)
+    op = _opset()
+    return op.Add(op.Max(self, other), op.Softplus(op.Neg(_distance(self, other))))
+
+
+def _logaddexp2(self: Any, other: Any) -> Any:  # noqa: ANN401 (as above)
+    op = _opset()
+    unit = _number(math.log(2), self)
+    powers = op.Softplus(op.Neg(op.Mul(_distance(self, other), unit)))
+    return op.Add(op.Max(self, other), op.Div(powers, unit))
+
+
+def _distance(self: Any, other: Any) -> Any:  # noqa: ANN401 (as above)
+    """Return how far two numbers lie apart; 0 for two equal infinities."""
+    op = _opset()
+    return op.Where(op.Equal(self, other), _number(0.0, self), op.Abs(op.Sub(self, other)))
+
+
+def _log1p(self: Any) -> Any:  # noqa: ANN401 (as above)
+    """Return the logarithm of `1 + self`, corrected by what is lost of `self` in the sum.
+
+    Source: Goldberg, What every computer scientist should know about floating-point arithmetic
+    (1991), theorem 4.
+    """
+    op = _opset()
+    one = _number(1.0, self)
+    total = op.Add(self, one)
+    plain = op.Log(total)
+    corrected = op.Div(op.Mul(self, plain), op.Sub(total, one))
+    return _where_small(self, op.Where(op.Equal(total, one), self, corrected), plain)
+
+
+def _expm1(self: Any) -> Any:  # noqa: ANN401 (as above)
+    """Return `exp(self) - 1`, likewise.
+
+    Source: Higham, Accuracy and Stability of Numerical Algorithms (2002), section 1.14.1.
+    """
+    op = _opset()
+    one = _number(1.0, self)
+    power = op.Exp(self)
+    plain = op.Sub(power, one)
+    corrected = op.Div(op.Mul(plain, self), op.Log(power))
+    return _where_small(self, op.Where(op.Equal(power, one), self, corrected), plain)
+
+
+def _where_small(self: Any, small: Any, large: Any) -> Any:  # noqa: ANN401 (as above)
+    op = _opset()
+    return op.Where(op.Less(op.Abs(self), _number(_SMALL, self)), small, large)
+
+
+def _scatter(self: Any, dim: int, index: Any, src: Any) -> Any:  # noqa: ANN401 (as above)
+    return _scattered(self, dim, index, src, "none")
+
+
+def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:  # noqa: ANN401 (as above)
+    return _scattered(self, dim, index, src, "add")
+
+
+def _scatter_reduce(
+    self: Any,  # noqa: ANN401 (as above)
+    dim: int,
+    index: Any,  # noqa: ANN401 (as above)
+    src: Any,  # noqa: ANN401 (as above)
+    reduce: str,
+    include_self: bool = True,
+) -> Any:  # noqa: ANN401 (as above)
+    from onnxscript.function_libs.torch_lib.ops.core import aten_scatter_reduce
+
+    if reduce != "mean" or _is_scalar(self):
+        part = _part(src, index)
+        return aten_scatter_reduce(self, dim, index, part, reduce, include_self=include_self)
+    op = _opset()
+    one = _number(1.0, self)
+    zeros = op.Expand(_number(0.0, self), op.Shape(self))
+    ones = op.Expand(one, op.Shape(index))
+    counts = op.ScatterElements(zeros, index, ones, axis=dim, reduction="add")
+    if include_self:
+        return op.Div(_scattered(self, dim, index, src, "add"), op.Add(counts, one))
+    means = op.Div(_scattered(zeros, dim, index, src, "add"), op.Max(counts, one))
+    return op.Where(op.Less(counts, one), self, means)
+
+
+def _scattered(self: Any, dim: int, index: Any, src: Any, reduction: str) -> Any:  # noqa: ANN401 (as above)
+    op = _opset()
+    if _is_scalar(self):
+        flat = op.Constant(value_ints=[-1])
+        whole = (op.Reshape(one, flat) for one in (self, index, src))
+        return op.Squeeze(op.ScatterElements(*whole, axis=0, reduction=reduction))
+    return op.ScatterElements(self, index, _part(src, index), axis=dim, reduction=reduction)
+
+
+def _is_scalar(value: Any) -> bool:  # noqa: ANN401 (as above)
+    return value.shape is not None and len(value.shape) == 0
+
+
+def _part(src: Any, index: Any) -> Any:  # noqa: ANN401 (as above)
+    """Return the part of `src` that an `index` of fewer entries takes, its first ones."""
+    op = _opset()
+    if _is_scalar(src) or tuple(src.shape) == tuple(index.shape):
+        return src
+    axes = range(len(src.shape))
+    starts = op.Constant(value_ints=[0 for _ in axes])
+    return op.Slice(src, starts, op.Shape(index), op.Constant(value_ints=list(axes)))

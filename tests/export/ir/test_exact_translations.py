@@ -1,0 +1,65 @@
+"""Files compute what torch does where its exporter writes something else: ONNX Runtime tells."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from typing_extensions import override
+
+import nncfx
+
+ROWS = torch.tensor([0, 1, 1, 2, 0]).view(1, 5, 1).expand(2, 5, 3)
+X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def scattered(x: Tensor, reduce: str, *, include_self: bool) -> Tensor:
+    base = torch.linspace(1, 2, 36).view(2, 6, 3)
+    return base.scatter_reduce(1, ROWS[:, :4], x, reduce, include_self=include_self)
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "logsigmoid": lambda x: F.logsigmoid(x * 100),
+    "cross entropy": lambda x: F.binary_cross_entropy_with_logits(
+        x * 100, torch.ones_like(x), reduction="none"
+    ),
+    "logaddexp": lambda x: torch.logaddexp(x * 100, x.flip(1) * 100),
+    "logaddexp of equal infinities": lambda x: torch.logaddexp(x - torch.inf, x - torch.inf),
+    "logaddexp2": lambda x: torch.logaddexp2(x * 200, x.flip(1) * 200),
+    "log1p of small numbers": lambda x: torch.log1p(x * 1e-6),
+    "log1p of zero and the ends": lambda x: torch.log1p(
+        torch.cat([x * 0, x * 0 - 1, 1 / (x.abs() * 0)])
+    ),
+    "log1p": lambda x: torch.log1p(x.abs() * 10),
+    "expm1 of small numbers": lambda x: torch.expm1(x * 1e-6),
+    "expm1": lambda x: torch.expm1(x * 20),
+    "scatter": lambda x: torch.zeros(2, 6, 3).scatter(1, ROWS[:, [0, 1, 3]], x),
+    "scatter_add": lambda x: torch.zeros(2, 6, 3).scatter_add(1, ROWS[:, :4], x),
+    "mean": lambda x: scattered(x, "mean", include_self=False),
+    "mean with itself": lambda x: scattered(x, "mean", include_self=True),
+    "largest": lambda x: scattered(x, "amax", include_self=False),
+    "product": lambda x: scattered(x, "prod", include_self=True),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_file_computes_what_torch_does(name: str, tmp_path: Path) -> None:
+    model = Function(FUNCTIONS[name])
+    file = nncfx.export_onnx(model, tmp_path / "m.onnx", X, dynamic_batch=False)
+    session = onnxruntime.InferenceSession(file.path)
+    (found,) = session.run(None, {session.get_inputs()[0].name: X.numpy()})
+    expected = model(X)
+    torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-5, atol=1e-30)
