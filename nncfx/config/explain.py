@@ -145,6 +145,8 @@ def _wrong_choice(violation: _Violation) -> str:
         return f"{_shown(value)} is {_refusal(reason)}"
     guess = did_you_mean(value.lower(), [choice.lower() for choice in choices])
     nearest = next((f" Did you mean {c!r}?" for c in choices if repr(c.lower()) in guess), "")
+    if violation.path.endswith(TAG) and not nearest:
+        nearest = " If it is one of your own, import the module that registers it first."
     return f"{_shown(value)} is not known here; use one of: {_listed(choices)}.{nearest}"
 
 

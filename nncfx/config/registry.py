@@ -152,13 +152,18 @@ def register_algorithm_config(cls: type[C]) -> type[C]:
     """Make `cls` known by its `algorithm`; use it as a class decorator.
 
     Raises:
-        ArgumentError: `cls` names no algorithm, or another class has that name.
+        ArgumentError: `cls` names no algorithm or is no dataclass, or another class has that name.
     """
     name = inspect.getattr_static(cls, "algorithm", None)
     if not isinstance(name, str) or not name:
         raise ArgumentError(
             f"{cls.__name__} has no name, by which a config could ask for it. Set "
             "'algorithm: ClassVar[str] = \"...\"' in the class.",
+        )
+    if any(isinstance(one, dataclasses.Field) for one in vars(cls).values()):
+        raise ArgumentError(
+            f"{cls.__name__} has options and is no dataclass. Write "
+            "'@dataclasses.dataclass(frozen=True, kw_only=True)' right above the class.",
         )
     owner = config_module(name)
     if owner not in (None, cls.__module__):

@@ -5,7 +5,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -41,6 +41,7 @@ from nncfx.tracing import ExampleInputs, Insertion, Priority
 __all__ = ["configs_in_scope", "create_compressed_model", "example_inputs_of"]
 
 _LOGGER = logging.getLogger(__name__)
+_Made = TypeVar("_Made")
 
 
 def create_compressed_model(  # noqa: PLR0913 (the front door: one word per setting)
@@ -103,7 +104,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         algorithms = configs_in_scope(config, network.nncf.graph)
         _check_new(network, algorithms)
         builders = [builder_for(one) for one in algorithms]
-        plans = [builder.plan(network) for builder in builders]
+        plans = [_made(one, one.plan(network), Sequence) for one in builders]
         named = [one.algorithm for one in algorithms]
         warn_unhooked_weights(network, dict(zip(named, plans, strict=True)))
         for plan in plans:
@@ -111,7 +112,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         network.nncf.commit()
         # in the order of the hooks: an algorithm may look at what those before it did to a weight
         pairs = sorted(zip(builders, plans, strict=True), key=_first_priority)
-        parts = [builder.controller(network, plan) for builder, plan in pairs]
+        parts = [_made(one, one.controller(network, plan), Controller) for one, plan in pairs]
         controller = parts[0] if len(parts) == 1 else CompositeController(network, parts)
         if compression_state is not None:
             controller.load_state_dict(compression_state)
@@ -121,6 +122,21 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
             adapt_batch_norms(network, batches, samples=samples, progress=on_progress)
     average_gradients(network)
     return controller, network
+
+
+def _made(builder: Builder[Any], made: _Made, kind: type) -> _Made:
+    """Return what a builder has made, which may be somebody's own.
+
+    Raises:
+        ArgumentError: it is not of this kind.
+    """
+    if not isinstance(made, kind):
+        what = "controller()" if kind is Controller else "plan()"
+        raise ArgumentError(
+            f"{type(builder).__name__}.{what} returned a {type(made).__name__}; it must return "
+            f"{'a Controller' if kind is Controller else 'a list of Insertion'}.",
+        )
+    return made
 
 
 def _first_priority(pair: tuple[Builder[Any], Sequence[Insertion]]) -> int:

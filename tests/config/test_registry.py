@@ -9,10 +9,11 @@ from nncfx.config import (
     AlgorithmConfig,
     NNCFConfig,
     algorithm_configs,
+    option,
     register_algorithm_config,
     unregister_algorithm_config,
 )
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, ConfigError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,3 +48,14 @@ def test_a_class_without_a_name_is_refused() -> None:
 
     with pytest.raises(ArgumentError, match="Nameless has no name"):
         register_algorithm_config(Nameless)
+
+
+def test_options_of_a_class_that_is_no_dataclass_are_refused() -> None:
+    class Undecorated(AlgorithmConfig):
+        algorithm: ClassVar[str] = "undecorated"
+        seed: int = option(0, "draws")
+
+    with pytest.raises(ArgumentError, match=r"Undecorated .* no dataclass. Write '@dataclasses"):
+        register_algorithm_config(Undecorated)
+    with pytest.raises(ConfigError, match="import the module that registers it first"):
+        NNCFConfig.from_dict({"compression": {"algorithm": "undecorated"}})

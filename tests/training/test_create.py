@@ -16,7 +16,7 @@ from nncfx.config import (
     register_algorithm_config,
     unregister_algorithm_config,
 )
-from nncfx.controllers import CompositeController
+from nncfx.controllers import CompositeController, builder_for
 from nncfx.errors import (
     ArgumentError,
     CompressionError,
@@ -446,3 +446,16 @@ def test_a_model_that_was_made_in_inference_mode_is_refused_with_the_mend() -> N
     with pytest.raises(ArgumentError, match=r"'0\.weight' was made in .*deepcopy"):
         create_compressed_model(model, config, inputs)
     create_compressed_model(copy.deepcopy(model), config, inputs)
+
+
+@pytest.mark.parametrize("method", ["plan", "controller"])
+def test_a_builder_that_returns_nothing_is_told(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"compression": {"algorithm": "magnitude_sparsity"}}
+    builder = type(builder_for(NNCFConfig.from_dict(config).compression[0]))
+    monkeypatch.setattr(builder, method, lambda *_: None)
+    with pytest.raises(
+        ArgumentError, match=rf"MagnitudeSparsityBuilder.{method}\(\) returned a NoneType; it must"
+    ):
+        create_compressed_model(nn.Linear(2, 2), config, torch.ones(1, 2))
