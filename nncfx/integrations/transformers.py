@@ -75,9 +75,10 @@ class TrainerCompression(TrainerCallback):
                 "leave 'optimizers' to the Trainer.",
             )
         model = trainer.model
-        if model is None:
+        if model is None or getattr(trainer, "model_init", None) is not None:
             raise ArgumentError(
-                "The Trainer has no model yet, only model_init. Give it the model itself.",
+                "The Trainer makes a new model by its model_init whenever it trains, which would "
+                "not be compressed. Give it the model itself: Trainer(model=...).",
             )
         model.eval()
         with torch.random.fork_rng():

@@ -129,6 +129,10 @@ def test_parameters_of_algorithms_get_groups_of_their_own(tmp_path: Path) -> Non
     assert sorted(groups) == sorted({id(one) for one in made.model.parameters()})
     with pytest.raises(ArgumentError, match="has its optimizer already"):
         TrainerCompression(made, {"compression": item})
+    of_each_training = trainer(tmp_path)
+    of_each_training.model_init = lambda: made.model
+    with pytest.raises(ArgumentError, match="a new model by its model_init whenever it trains"):
+        TrainerCompression(of_each_training, {"compression": item})
 
 
 def test_what_was_trained_is_exported(tmp_path: Path) -> None:
