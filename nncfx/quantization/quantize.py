@@ -231,6 +231,9 @@ def _prepare(
     if folds or equalizes:
         # with one scale per channel, folding changes nothing that is rounded (decision 0006)
         fold_batch_norms(model, example)
+    elif not model.nncf.hooks:
+        # no runtime knows these for norms
+        fold_batch_norms(model, example, only_frozen=True)
     if equalizes:
         equalize_layers(model, example, was_asked="equalize" in methods.asked)
     if methods.smooth:

@@ -1,4 +1,7 @@
-"""Batch norms that follow a layer, put into its weights: exact in evaluation mode."""
+"""Batch norms that follow a layer, put into its weights: exact in evaluation mode.
+
+Frozen ones, as detectors have, are modules of their own that hold buffers alone.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -26,11 +29,18 @@ __all__ = ["fold_batch_norms", "folded", "folded_norms", "without_norms"]
 _MARK: Final = "_nncfx_folded_into"
 """The attribute of an `nn.Identity` in a batch norm's place: the name of the layer that has it."""
 
+_FROZEN: Final = frozenset({"weight", "bias", "running_mean", "running_var"})
+_EPSILON: Final = 1e-5
+"""Of a frozen norm that does not tell it, such as DETR's."""
+_CLOSE: Final = 1e-5
+
 _FEATURES_ONLY: Final = 2
 """Axes of a linear layer's output whose features are what the batch norm normalises."""
 
 
-def fold_batch_norms(model: nn.Module, example_inputs: ExampleInputs) -> tuple[str, ...]:
+def fold_batch_norms(
+    model: nn.Module, example_inputs: ExampleInputs, *, only_frozen: bool = False
+) -> tuple[str, ...]:
     """Put batch norms into the layers before them, in place; return the names of those folded.
 
     Folded is a batch norm with running statistics that alone reads what a convolution or linear
@@ -42,6 +52,7 @@ def fold_batch_norms(model: nn.Module, example_inputs: ExampleInputs) -> tuple[s
     Args:
         model: Plain, or wrapped without hooks.
         example_inputs: With which to trace it.
+        only_frozen: Leave those of torch alone, which runtimes fold themselves.
 
     Raises:
         ArgumentError: `model` has hooks, which would meet weights that they were not made for.
@@ -49,7 +60,12 @@ def fold_batch_norms(model: nn.Module, example_inputs: ExampleInputs) -> tuple[s
 
     Source: Jacob et al. 2018, Quantization and Training of Neural Networks, section 3.2.
     """
+    frozen = {name for name, one in model.named_modules() if _is_frozen(one)}
+    if only_frozen and not frozen:
+        return ()
     pairs = _pairs(model, graph_without_hooks(model, example_inputs))
+    if only_frozen:
+        pairs = {name: layer for name, layer in pairs.items() if name in frozen}
     wrapped = isinstance(model, NNCFNetwork)
     plain = unwrap(model) if wrapped else model
     for name, layer in pairs.items():
@@ -61,25 +77,67 @@ def fold_batch_norms(model: nn.Module, example_inputs: ExampleInputs) -> tuple[s
 
 def _pairs(model: nn.Module, graph: NNCFGraph) -> dict[str, Layer]:
     """Return the batch norms that can be folded, by name, and the layer before each."""
-    calls = [one.module for one in graph.operations if one.function == "batch_norm"]
+    module_of = {one.address: one.module for one in graph.operations}
+    entered = [(module_of.get(one.source), module_of.get(one.target)) for one in graph.edges]
+    calls = [target for source, target in entered if target != source]
     modules = dict(model.named_modules())
     pairs = {}
     for address, layer in find_layers(model, graph).items():
         following = list(readers(graph, address))
         reader = following[0] if len(following) == 1 else None
-        if reader is None or reader.function != "batch_norm" or calls.count(reader.module) > 1:
+        norm = None if reader is None else modules.get(reader.module)
+        if reader is None or norm is None or calls.count(reader.module) > 1:
             continue
-        norm = modules.get(reader.module)
         axes = len(layer.operation.outputs[0].shape)
         fits = layer.operation.function != "linear" or axes == _FEATURES_ONLY
-        if fits and isinstance(norm, _BatchNorm) and norm.running_var is not None:
+        is_own = reader.function == "batch_norm" and isinstance(norm, _BatchNorm)
+        if fits and (
+            (is_own and norm.running_var is not None)
+            or (_is_frozen(norm) and _is_affine(norm, axes))
+        ):
             pairs[reader.module] = layer
     return pairs
 
 
+def _is_frozen(module: nn.Module) -> bool:
+    """Return whether `module` holds what a batch norm does, and nothing that is trained."""
+    if isinstance(module, _BatchNorm) or next(module.parameters(), None) is not None:
+        return False
+    held = dict(module.named_buffers())
+    return held.keys() - {"num_batches_tracked"} == _FROZEN and all(
+        held[name].shape == held["weight"].shape and held[name].ndim == 1 for name in _FROZEN
+    )
+
+
+@torch.no_grad()
+def _is_affine(norm: nn.Module, axes: int) -> bool:
+    """Return whether a frozen norm computes of each channel what its buffers say."""
+    scale, shift = (one.view(-1, *[1] * (axes - 2)) for one in _affine(norm))
+    x = torch.linspace(-1, 1, 2 * len(scale), device=scale.device).view(2, len(scale))
+    x = x.view(*x.shape, *[1] * (axes - 2)).to(norm.get_buffer("weight"))
+    try:
+        found = norm(x)
+    except (RuntimeError, ValueError, TypeError):
+        return False
+    expected = in_float64(x) * scale + shift
+    return bool((found - expected).norm() <= _CLOSE * expected.norm())
+
+
+def _affine(norm: nn.Module, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return by what a norm multiplies each channel, and what it adds, behind a layer's bias."""
+    mean, variance = (norm.get_buffer(f"running_{one}") for one in ("mean", "var"))
+    mean = mean if bias is None else in_float64(mean) - in_float64(bias)
+    epsilon = float(getattr(norm, "eps", _EPSILON))
+    return norm_affine((mean, variance), epsilon, _held(norm, "weight"), _held(norm, "bias"))
+
+
+def _held(norm: nn.Module, name: str) -> Tensor | None:
+    held: Tensor | None = getattr(norm, name)
+    return held
+
+
 def _fold(model: nn.Module, layer: Layer, name: str) -> None:
     norm = model.get_submodule(name)
-    assert isinstance(norm, _BatchNorm)  # noqa: S101 (as _pairs found it)
     axis_of_groups = layer.groups if isinstance(layer.module, TransposedConv) else 0
     weight, bias = folded(layer.weight.detach(), layer.bias, norm, transposed=axis_of_groups)
     layer.weight.data = weight
@@ -119,14 +177,16 @@ def without_norms(model: nn.Module, folded: Mapping[str, str]) -> None:
             continue
         norm, target = modules.get(name), modules.get(layer)
         weight = getattr(target, "weight", None)
-        if not isinstance(norm, _BatchNorm) or target is None or not isinstance(weight, Tensor):
+        is_norm = norm is not None and (isinstance(norm, _BatchNorm) or _is_frozen(norm))
+        if norm is None or not is_norm or target is None or not isinstance(weight, Tensor):
             raise StorageError(
                 f"In the file the batch norm '{name}' is folded into '{layer}', and the model has "
                 f"no such pair.{did_you_mean(name, modules)} Build it from the class that was "
                 "saved.",
             )
         if target._parameters.get("bias") is None:  # noqa: SLF001 (a name with None is no attribute)
-            bias = torch.zeros(norm.num_features, dtype=weight.dtype, device=weight.device)
+            count = len(norm.get_buffer("running_mean"))
+            bias = torch.zeros(count, dtype=weight.dtype, device=weight.device)
             target.bias = nn.Parameter(bias, requires_grad=weight.requires_grad)
         _take_out(model, name, layer)
 
@@ -135,7 +195,7 @@ def without_norms(model: nn.Module, folded: Mapping[str, str]) -> None:
 def folded(
     weight: Tensor,
     bias: Tensor | None,
-    norm: _BatchNorm,
+    norm: nn.Module,
     *,
     transposed: int = 0,
 ) -> tuple[Tensor, Tensor]:
@@ -144,12 +204,10 @@ def folded(
     Args:
         weight: o x i x *k; of a transposed convolution i x o/g x *k.
         bias: o, or `None` for zero.
-        norm: A batch norm of o channels with running statistics.
+        norm: A batch norm of o channels with running statistics, or a frozen one.
         transposed: 0, or the groups g of a transposed convolution.
     """
-    mean, variance = (norm.get_buffer(f"running_{one}") for one in ("mean", "var"))
-    mean = mean if bias is None else in_float64(mean) - in_float64(bias)
-    scale, shift = norm_affine((mean, variance), norm.eps, norm.weight, norm.bias)
+    scale, shift = _affine(norm, bias)
     if transposed:
         parts = in_float64(weight).view(transposed, -1, *weight.shape[1:])
         factors = scale.view(transposed, 1, -1, *[1] * (weight.ndim - 2))

@@ -1,5 +1,8 @@
 """Batch norms in the layers before them."""
 
+import copy
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -127,3 +130,59 @@ def test_a_model_with_hooks_is_refused() -> None:
     _, model = nncfx.create_compressed_model(model, config, inputs)
     with pytest.raises(ArgumentError, match=r"has 1 hooks.*Do it before compressing"):
         fold_batch_norms(model, inputs)
+
+
+class Frozen(nn.Module):
+    """As torchvision, Detectron2 and DETR have it; DETR keeps its epsilon to itself."""
+
+    def __init__(self, count: int, *, tells: bool, shifted: float = 0.0) -> None:
+        super().__init__()
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            self.register_buffer(name, torch.rand(count) + 0.5)
+        self.shifted = shifted
+        if tells:
+            self.eps = 1e-3
+
+    def forward(self, x: Tensor) -> Tensor:
+        held = (self.weight, self.bias, self.running_mean, self.running_var)
+        weight, bias, mean, variance = (one.view(1, -1, 1, 1) for one in held)
+        scale = weight * (variance + getattr(self, "eps", 1e-5)).rsqrt()
+        return x * scale + (bias - mean * scale) + self.shifted
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_frozen_norm_is_folded_by_quantize_and_loaded_again(
+    tmp_path: Path, *, tells: bool
+) -> None:
+    def fresh() -> nn.Module:
+        torch.manual_seed(0)
+        norm = Frozen(4, tells=tells)
+        return nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), norm, nn.ReLU(), nn.Conv2d(4, 2, 1))
+
+    model = fresh().eval()
+    check_exact(copy.deepcopy(model), torch.randn(2, 3, 6, 6), ("1",))
+    images = torch.randn(4, 3, 6, 6)
+    quantized = nncfx.quantize(model, [images])
+    kinds = [one.function for one in quantized.nncf.graph.operations]
+    assert kinds == ["conv2d", "relu", "conv2d"]
+    path = nncfx.save(tmp_path / "m.safetensors", quantized)
+    assert torch.equal(nncfx.load(path, fresh())[1].eval()(images), quantized(images))
+
+
+def test_what_only_has_the_buffers_of_a_norm_stays() -> None:
+    norm = Frozen(4, tells=True, shifted=0.1)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), norm).eval()
+    assert fold_batch_norms(model, torch.randn(1, 3, 6, 6)) == ()
+
+
+def test_a_frozen_norm_that_is_called_twice_stays() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)
+            self.norm = Frozen(4, tells=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(self.first(x)) + self.norm(self.second(x))
+
+    assert fold_batch_norms(Twice().eval(), torch.randn(1, 3, 6, 6)) == ()
