@@ -2,7 +2,8 @@
 
 It writes `logsigmoid` as the logarithm of a sigmoid, which is 0 where the argument is below -88;
 `logaddexp` as the logarithm of a sum of powers, which overflows above 88; `log1p` and `expm1`
-without what they are there for; a mean of `scatter_reduce` as the last value.
+without what they are there for; a mean of `scatter_reduce` as the last value; and attention such
+that a query that may look at no key gets the mean of all values, or NaN, where torch gives 0.
 """
 
 import math
@@ -29,6 +30,7 @@ def exact_translations() -> Mapping[Any, Callable[..., Any]]:
         aten.scatter.src: _scatter,
         aten.scatter_add.default: _scatter_add,
         aten.scatter_reduce.two: _scatter_reduce,
+        aten.scaled_dot_product_attention.default: _attention,
     }
 
 
@@ -128,6 +130,28 @@ def _scatter_reduce(
         return op.Div(_scattered(self, dim, index, src, "add"), op.Add(counts, one))
     means = op.Div(_scattered(zeros, dim, index, src, "add"), op.Max(counts, one))
     return op.Where(op.Less(counts, one), self, means)
+
+
+def _attention(
+    query: Any,  # noqa: ANN401 (as above)
+    key: Any,  # noqa: ANN401 (as above)
+    value: Any,  # noqa: ANN401 (as above)
+    attn_mask: Any = None,  # noqa: ANN401 (as above)
+    *others: Any,  # noqa: ANN401 (as above)
+    **named: Any,  # noqa: ANN401 (as above)
+) -> Any:  # noqa: ANN401 (as above)
+    import onnx_ir as ir
+    from onnxscript.function_libs.torch_lib.ops.nn import aten_scaled_dot_product_attention
+
+    op = _opset()
+    if attn_mask is None:
+        return aten_scaled_dot_product_attention(query, key, value, None, *others, **named)
+    zero = _number(0.0, query)
+    if attn_mask.dtype == ir.DataType.BOOL:
+        attn_mask = op.Where(attn_mask, zero, _number(-math.inf, query))
+        attn_mask.dtype = query.dtype
+    result = aten_scaled_dot_product_attention(query, key, value, attn_mask, *others, **named)
+    return op.Where(op.IsNaN(result), zero, result)
 
 
 def _scattered(self: Any, dim: int, index: Any, src: Any, reduction: str) -> Any:  # noqa: ANN401 (as above)

@@ -63,3 +63,33 @@ def test_a_file_computes_what_torch_does(name: str, tmp_path: Path) -> None:
     (found,) = session.run(None, {session.get_inputs()[0].name: X.numpy()})
     expected = model(X)
     torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("is_bool", [True, False])
+@pytest.mark.parametrize("is_quantized", [True, False])
+def test_a_query_that_may_look_at_no_key_gets_zeros(
+    tmp_path: Path, *, is_bool: bool, is_quantized: bool
+) -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.all = nn.Linear(6, 24)
+
+        @override
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(*self.all(x).chunk(3, -1), attn_mask=mask)
+
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 6)
+    mask = torch.tensor([[1, 1, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]]).bool()
+    if not is_bool:
+        mask = torch.zeros(4, 4).masked_fill(~mask, -torch.inf)
+    model = Attention().eval()
+    if is_quantized:
+        model = nncfx.quantize(model, [{"x": x, "mask": mask}])
+    file = nncfx.export_onnx(model, tmp_path / "m.onnx", (x, mask), dynamic_batch=False)
+    session = onnxruntime.InferenceSession(file.path)
+    (found,) = session.run(None, {"x": x.numpy(), "mask": mask.numpy()})
+    expected = model(x, mask)
+    assert not expected[:, 2].any()
+    torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-4, atol=1e-4)
