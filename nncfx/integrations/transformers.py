@@ -13,7 +13,9 @@ from nncfx.config import AnyConfig
 from nncfx.controllers import CompressionStage, Controller
 from nncfx.errors import ArgumentError, MissingExtraError, error_text, machine_fault
 from nncfx.integrations.loop_compression import LoopCompression, Tracker, compressed_model
+from nncfx.storage.formats.whole_file import writing
 from nncfx.tracing import run
+from nncfx.tracing.hooks.store import STORE
 from nncfx.training import create_compressed_model
 
 try:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["TrainerCompression"]
 
 _Batch: TypeAlias = dict[str, Any]
+
+_HOOKS: Final = "compression.pt"
+"""The file in a checkpoint of an adapter: the state of hooks, and what is trained."""
 
 _SAMPLED: Final = 300
 """Examples that quantizers find their ranges on."""
@@ -98,6 +103,9 @@ class TrainerCompression(TrainerCallback):
             ("create_optimizer", self._with_groups),
         ):
             setattr(trainer, name, around(trainer, getattr(trainer, name)))
+        if hasattr(model, "peft_config"):
+            # PEFT saves the adapter alone
+            self._keep_hooks(trainer, model)
         trainer.add_callback(self)
 
     def compressed(self) -> nn.Module:
@@ -159,6 +167,35 @@ class TrainerCompression(TrainerCallback):
     ) -> None:
         """Tell the tracker the last numbers."""
         self._compression.end(state.global_step)
+
+    def _keep_hooks(self, trainer: Trainer, adapted: nn.Module) -> None:
+        """Write masks, quantizers and schedules beside each checkpoint, and read them again."""
+        save, load = trainer._save, trainer._load_from_checkpoint  # noqa: SLF001 (no callback has both)
+
+        def saved(output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+            save(output_dir, state_dict)
+            # of weights that are trained PEFT saves what masks make of them
+            kept = {name for name, one in adapted.named_parameters() if one.requires_grad}
+            own = {
+                name: one
+                for name, one in adapted.state_dict().items()
+                if name in kept or name.startswith(f"{STORE}.")
+            }
+            with writing(Path(output_dir or self._output_dir) / _HOOKS) as draft:
+                torch.save(own, draft)
+
+        def loaded(resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+            load(resume_from_checkpoint, model)
+            path = Path(resume_from_checkpoint) / _HOOKS
+            if not path.exists():
+                raise ArgumentError(
+                    f"'{resume_from_checkpoint}' has no {_HOOKS}: it holds the adapter alone, and "
+                    "no masks, quantizers and schedules. Go on from a checkpoint of a training "
+                    "with TrainerCompression, or begin anew.",
+                )
+            adapted.load_state_dict(torch.load(path, weights_only=True), strict=False)
+
+        vars(trainer).update(_save=saved, _load_from_checkpoint=loaded)
 
     def _with_loss(self, trainer: Trainer, compute: Callable[..., Any]) -> Callable[..., Any]:
         def compute_loss(

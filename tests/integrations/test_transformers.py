@@ -74,6 +74,53 @@ def test_a_training_that_was_stopped_ends_with_the_same_bits(tmp_path: Path) -> 
         assert torch.equal(logits, whole.model.eval()(**inputs).logits)
 
 
+class AdapterTrainer(transformers.Trainer):
+    """Saves and loads as with a model of PEFT: what is trained beside the base, and no more."""
+
+    def _save(self, output_dir: str | None = None, state_dict: object = None) -> None:
+        del state_dict
+        Path(str(output_dir)).mkdir(parents=True, exist_ok=True)
+        torch.save(self.model.classifier.state_dict(), Path(str(output_dir)) / "adapter.pt")
+
+    def _load_from_checkpoint(
+        self, resume_from_checkpoint: str, model: torch.nn.Module | None = None
+    ) -> None:
+        del model
+        found = torch.load(Path(resume_from_checkpoint) / "adapter.pt", weights_only=True)
+        self.model.classifier.load_state_dict(found)
+
+
+def adapter_trainer(folder: Path) -> AdapterTrainer:
+    plain = trainer(folder)
+    plain.model.requires_grad_(requires_grad=False)
+    plain.model.classifier.requires_grad_()
+    plain.model.peft_config = {}
+    return AdapterTrainer(
+        model=plain.model,
+        args=plain.args,
+        train_dataset=plain.train_dataset,
+        eval_dataset=plain.eval_dataset,
+    )
+
+
+@pytest.mark.slow
+def test_a_training_of_an_adapter_goes_on_with_its_masks_and_quantizers(tmp_path: Path) -> None:
+    whole = adapter_trainer(tmp_path)
+    TrainerCompression(whole, {"compression": ALL[:2]})
+    whole.train()
+    again = adapter_trainer(tmp_path)
+    TrainerCompression(again, {"compression": ALL[:2]})
+    checkpoint = tmp_path / f"checkpoint-{2 * BATCHES}"
+    again.train(resume_from_checkpoint=str(checkpoint))
+    expected, found = whole.model.state_dict(), again.model.state_dict()
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+    (checkpoint / "compression.pt").unlink()
+    third = adapter_trainer(tmp_path)
+    TrainerCompression(third, {"compression": ALL[:2]})
+    with pytest.raises(ArgumentError, match="it holds the adapter alone"):
+        third.train(resume_from_checkpoint=str(checkpoint))
+
+
 def test_the_level_follows_the_epochs_and_the_loss_is_added(tmp_path: Path) -> None:
     class Levels:
         def __init__(self) -> None:
