@@ -87,15 +87,17 @@ def check(
 
 
 def _has_code(config: object) -> bool:
-    """Say whether a config names code for its model, or also data: 'nncfx compress' reads it.
+    """Say whether a config names code for its model or its data: 'nncfx compress' reads it.
 
     NNCF's own samples have a 'model' as well: the name of a network, such as 'resnet50'.
     """
     if not isinstance(config, Mapping):
         return False
-    model = config.get("model")
-    factory = model.get("factory") if isinstance(model, Mapping) else model
-    return {"model", "data"} <= config.keys() or (isinstance(factory, str) and ":" in factory)
+    named = (config.get(key) for key in ("model", "data"))
+    factories = [one.get("factory") if isinstance(one, Mapping) else one for one in named]
+    return {"model", "data"} <= config.keys() or any(
+        isinstance(one, str) and ":" in one for one in factories
+    )
 
 
 @configs.command()

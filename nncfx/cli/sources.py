@@ -1,9 +1,10 @@
 """Where a command takes a model from: a task, or a Python object with a checkpoint."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from nncfx.errors import ArgumentError
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from nncfx.tracing import ExampleInputs
 
 __all__ = ["OpenedModel", "is_code", "is_task", "model_source"]
+
+_MOST_BYTES: Final = 2**34
+"""So much memory may inputs take that are made of their shapes."""
 
 
 @final
@@ -98,6 +102,11 @@ def _random(texts: Sequence[str], source: str) -> Any:  # noqa: ANN401 (inputs o
             "--input-shape NAME=1x3x224x224 for each input.",
         )
     shapes = parse_shapes(texts)
+    if (asked := 4 * sum(map(math.prod, shapes.values()))) > _MOST_BYTES:
+        raise ArgumentError(
+            f"--input-shape asks for inputs of {asked:,} bytes; at most {_MOST_BYTES:,} are made. "
+            "Give the shape of one example.",
+        )
     generator = torch.Generator().manual_seed(0)
     made = {
         name: torch.randn(shape, generator=generator, device="cpu")

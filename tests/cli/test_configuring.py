@@ -55,6 +55,13 @@ def test_check_tells_a_task_of_the_data_that_it_lacks(tmp_path: Path, model: str
     assert "no fault. Your own keys: model." in run("config", "check", path)
 
 
+def test_check_takes_what_names_code_for_its_data_for_a_task(tmp_path: Path) -> None:
+    path = tmp_path / "task.json"
+    path.write_text('{"modle": {"factory": "net.py:model"}, "data": "net.py:data"}')
+    with pytest.raises(ConfigError, match="'model' is missing"):
+        run("config", "check", path)
+
+
 def test_check_lists_every_fault(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(

@@ -45,6 +45,11 @@ def test_a_model_shows_operations_matches_groups_and_bytes(code: str, tmp_path: 
     assert "26 parameters" in run("inspect", code, *shape)
 
 
+def test_a_shape_of_terabytes_is_refused(code: str) -> None:
+    with pytest.raises(ArgumentError, match="asks for inputs of 12,000,000,000,000 bytes"):
+        run("inspect", code, "--input-shape", "1000000000000x3")
+
+
 def test_files_are_told_apart(code: str, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 4, bias=False))
     nn.init.zeros_(model[0].weight)

@@ -359,8 +359,9 @@ def hook_again(
     except GraphError as error:
         raise StorageError(
             f"The file has a quantizer where the traced model has no operation. {error} Build the "
-            "model as it was when the file was written. Where the number of operations depends on "
-            "values, as in a loop with a stop rule, pass the example_inputs of then.",
+            "model as it was when the file was written: a new one, where a forward fills a cache. "
+            "Where the number of operations depends on values, as in a loop with a stop rule, "
+            "pass the example_inputs of then.",
         ) from error
     model.nncf.commit()
     device = device_of(model)
