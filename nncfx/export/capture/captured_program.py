@@ -31,6 +31,7 @@ __all__ = ["captured_program", "check_other_sizes"]
 _ATEN: Final = torch.ops.aten
 _CHECKED: Final = frozenset({_ATEN._is_all_true.default, _ATEN._is_any_true.default})  # noqa: SLF001 (torch's names)
 _ASSERTING: Final = frozenset({_ATEN._assert_scalar.default, _ATEN._assert_async.msg})  # noqa: SLF001 (torch's names)
+_REPLACED: Final = frozenset({_ATEN.einsum.default, _ATEN.embedding_bag.padding_idx})
 _ROUNDING: Final = 1e-5
 """Of the largest value of an output."""
 _SMALLEST: Final = 1e-30
@@ -116,7 +117,7 @@ def _has_other_form(node: fx.Node) -> bool:
         return True
     if node.target is torch.ops.aten.scaled_dot_product_attention.default:
         return any(one.meta["val"].ndim != ATTENTION_AXES for one in node.all_input_nodes[:3])
-    return node.target is torch.ops.aten.einsum.default
+    return node.target in _REPLACED
 
 
 def check_other_sizes(
