@@ -120,7 +120,8 @@ def is_fsdp2(kind: type[nn.Module]) -> bool:
 
 def is_sharded(tensor: object) -> bool:
     """Return whether `tensor` is one of which each process holds a part."""
-    if isinstance(tensor, torch.Tensor) and "ds_id" in vars(tensor):  # DeepSpeed ZeRO 3
+    # by hasattr, since vars() makes a dict for each tensor, which stays
+    if isinstance(tensor, torch.Tensor) and hasattr(tensor, "ds_id"):  # DeepSpeed ZeRO 3
         return True
     if type(tensor) in _PLAIN:
         return False
