@@ -75,6 +75,7 @@ def test_a_python_file_to_begin_with_runs_and_its_file_is_judged(tmp_path: Path)
     assert "metric 0.5000, dense 1.0000" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_stopped_and_goes_on(begun: Path) -> None:
     out = begun / "task-run"
     process = subprocess.Popen(
@@ -127,6 +128,7 @@ def test_a_mistake_is_one_paragraph(tmp_path: Path) -> None:
     assert run(tmp_path, "--version").stdout.startswith("nncfx ")
 
 
+@pytest.mark.slow
 def test_interrupting_says_how_to_go_on(begun: Path) -> None:
     # what a shell runs in the background ignores interrupts, and so would its children
     heeding = ["/usr/bin/env", "--default-signal=INT", sys.executable]

@@ -98,6 +98,7 @@ def test_tokens_of_quantized_weights(family: str, bits: int, tmp_path: Path) -> 
     assert file.size_bytes < (0.6 if bits == 4 else 0.75) * in_float
 
 
+@pytest.mark.slow
 def test_level_4_rounds_what_packed_products_read(tmp_path: Path) -> None:
     """ONNX Runtime's documentation of `MatMulNBits`: 4 is int8, 1 is float32."""
     inputs = {"input_ids": PROMPTS, "attention_mask": MASK}
@@ -173,6 +174,7 @@ def test_a_model_without_keys_and_values_is_refused(tmp_path: Path) -> None:
         export_causal_lm(language_model("Llama"), tmp_path / "m.onnx", cache="int4")
 
 
+@pytest.mark.slow
 def test_a_failed_export_names_the_model_of_the_user(tmp_path: Path) -> None:
     model = language_model("Llama")
 

@@ -45,6 +45,7 @@ print("nncfx.storage.codecs.tensor_kernel" in sys.modules)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not compiled.IS_COMPILED, reason="needs numba")
 def test_a_small_file_has_nothing_compiled_but_takes_what_is(tmp_path: Path) -> None:
     environment = os.environ | {

@@ -15,6 +15,7 @@ Write = Callable[..., Path]
 SETTING = "session.x64quantprecision=1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bits", "is_told"), [("disable", True), ("enable", False)])
 def test_a_session_that_a_claim_needs_stands_beside_the_claim(
     bits: str,

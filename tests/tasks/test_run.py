@@ -44,6 +44,7 @@ def test_a_search_is_run_judged_and_reported(
     assert evidence_so_far(tmp_path / "out") == Evidence.read(tmp_path / "out" / "evidence.json")
 
 
+@pytest.mark.slow
 def test_an_unfinished_search_has_a_status_and_a_report(
     write: Write, search: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -149,6 +150,7 @@ def test_a_status_names_trials_that_are_above_the_budget_by_luck(
     assert (found.done, found.best, found.unsure, found.stages) == (2, None, 1, 2)
 
 
+@pytest.mark.slow
 def test_training_prunes_quantizes_and_exports(write: Write, tmp_path: Path) -> None:
     # 7 bits: without VNNI OpenVINO adds products of 8 wrongly
     quantized = {"algorithm": "quantization", "target": "openvino", "overflow_fix": "enable"}

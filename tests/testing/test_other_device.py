@@ -138,6 +138,7 @@ def test_quantize_weights_gives_the_same(method: str, device: torch.device) -> N
     assert torch.equal(*outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recovery", [LC(steps=2, mb_iterations_per_l=1), DCFineTuned(epochs=1, lr=0.01)]
 )

@@ -160,6 +160,7 @@ def train_distributed(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     processes = mp.start_processes(
         train_distributed, (str(tmp_path),), nprocs=2, join=False, start_method="spawn"

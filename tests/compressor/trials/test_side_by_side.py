@@ -65,6 +65,7 @@ def test_who_runs_trials_is_said_once_and_well(
         compressor(trained, task, **both)
 
 
+@pytest.mark.slow
 def test_one_worker_finds_what_a_run_alone_does(
     trained: nn.Module, task: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -215,6 +215,7 @@ def test_experts_are_pruned_as_other_layers() -> None:
             assert ((one == 0).unflatten(1, (-1, 4)).sum(2) == 2).all(), name
 
 
+@pytest.mark.slow
 def test_a_file_computes_each_token_by_the_experts_that_it_chooses(tmp_path: Path) -> None:
     settings = WeightSettings(weights="int4", group_size=16)
     model = quantize_blocks(separate_experts(qwen3()), batches(), settings)
