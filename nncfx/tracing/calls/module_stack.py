@@ -33,10 +33,12 @@ class Boundary:
     Attributes:
         arguments: Input port to the position or keyword of the forward's argument it is.
         is_result: Whether the forward returns the operation's single output and nothing else.
+        visit: How many calls of the module are before the one that makes this.
     """
 
     arguments: Mapping[int, int | str]
     is_result: bool
+    visit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +47,14 @@ class Place:
 
     Attributes:
         module: Dotted name of the calling module: the first it has.
-        visit: How many calls of the module are before the one that makes this.
-        site: Where the module's forward calls the function.
-        turn: How many calls of the function the module made there before, in this forward.
+        call: Where the module's forward calls the function, and how often it did so there before.
         reads_floats: Whether a tensor that it reads holds floats.
         rank: How many calls of the function by the module are before it that are alike in that.
         boundary: Set if the operation is the only call of the module.
     """
 
     module: str
-    visit: int
-    site: Site
-    turn: int
+    call: tuple[Site, int]
     reads_floats: bool
     rank: int
     boundary: Boundary | None = None
@@ -148,7 +146,7 @@ class ModuleStack:
                 self._modules.append(module)
         self._frames: list[Frame] = []
         self._turns: Counter[tuple[str, str, Site]] = Counter()
-        self._sites: dict[Site, Site] = {}
+        self._known: dict[tuple[Site, int], tuple[Site, int]] = {}
         self._ranks: Counter[tuple[str, str, bool]] = Counter()
         self._places: dict[str, Place] = {}
         self._calls: Counter[str] = Counter()
@@ -223,12 +221,12 @@ class ModuleStack:
     ) -> None:
         """Take note of a tensor-producing call by the module on top."""
         frame = self.top
-        site = self._sites.setdefault(site, site)  # nearly all layers share theirs
         reads_floats = any(one.is_floating_point() for one in inputs)
-        call, alike = (frame.key, name, site), (frame.key, name, reads_floats)
-        visit = self._calls[frame.key] - 1
-        place = Place(frame.key, visit, site, self._turns[call], reads_floats, self._ranks[alike])
-        self._turns[call] += 1
+        counted, alike = (frame.key, name, site), (frame.key, name, reads_floats)
+        call = (site, self._turns[counted])
+        call = self._known.setdefault(call, call)  # nearly all layers share theirs
+        place = Place(frame.key, call, reads_floats, self._ranks[alike])
+        self._turns[counted] += 1
         self._ranks[alike] += 1
         if operation is not None:
             self._places[operation.address] = place
@@ -317,14 +315,17 @@ class ModuleStack:
                 if id(tensor) in given
             ),
             is_result=len(seen.produced) == 1 and result is seen.produced[0],
+            visit=self._calls[frame.key] - 1,
         )
         self._places[seen.operation.address] = replace(seen.place, boundary=boundary)
 
 
 @lru_cache(maxsize=256)
-def _boundary(arguments: tuple[tuple[int, int | str], ...], *, is_result: bool) -> Boundary:
+def _boundary(
+    arguments: tuple[tuple[int, int | str], ...], *, is_result: bool, visit: int
+) -> Boundary:
     # nearly all layers are alike in this: one object for all
-    return Boundary(dict(arguments), is_result)
+    return Boundary(dict(arguments), is_result, visit)
 
 
 def _is_below(name: str, caller: str) -> bool:

@@ -157,13 +157,12 @@ def _plan(
     repeated = wiring.calls.get(name, 1) > 1
     places = [wiring.places[address] for address in addresses]
     if all(_at_boundary(place, load, one) for place, one in zip(places, addresses, strict=True)):
-        boundary = {
-            place.visit: _boundary(place, load, one)
-            for place, one in zip(places, addresses, strict=True)
-        }
+        boundary = dict(
+            _boundary(place, load, one) for place, one in zip(places, addresses, strict=True)
+        )
         return CallPlan(name, boundary=boundary, is_repeated=repeated)
     calls = {
-        (functions[one], place.site, place.turn): CallHooks(
+        (functions[one], *place.call): CallHooks(
             dict(load.before[one]), dict(load.after[one]), place.reads_floats, place.rank
         )
         for place, one in zip(places, addresses, strict=True)
@@ -193,11 +192,12 @@ def _at_boundary(place: Place, load: _Load, address: str) -> bool:
     return all(port in place.boundary.arguments for port in load.before[address])
 
 
-def _boundary(place: Place, load: _Load, address: str) -> BoundaryHooks:
+def _boundary(place: Place, load: _Load, address: str) -> tuple[int, BoundaryHooks]:
+    """Return the number of a module's call, and the hooks around it."""
     assert place.boundary is not None  # noqa: S101 (asked before)
     arguments = place.boundary.arguments
     before = {arguments[port]: chain for port, chain in load.before[address].items()}
-    return BoundaryHooks(before, load.after[address].get(0))
+    return place.boundary.visit, BoundaryHooks(before, load.after[address].get(0))
 
 
 def _equip(module: nn.Module, weights: dict[str, HookChain], plan: CallPlan | None) -> None:

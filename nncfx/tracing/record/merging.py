@@ -100,7 +100,7 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
 def _place(address: str, wirings: Sequence[Wiring], called: Sequence[set[str]]) -> Place:
     found = [wiring.places[address] for wiring in wirings if address in wiring.places]
     place = found[0]
-    if any((one.module, one.turn) != (place.module, place.turn) for one in found):
+    if any((one.module, one.call[1]) != (place.module, place.call[1]) for one in found):
         raise TracingError(
             f"'{address}' is not the same call of '{place.module}' on all example inputs, so that "
             "a hook there would not know its place. Wrap the model with one of them.",

@@ -23,8 +23,7 @@ class Model(nn.Module):
 
 def test_the_only_call_of_a_module_is_at_its_boundary() -> None:
     place = trace_with_wiring(Model(), torch.zeros(1, 1, 8)).wiring.places
-    assert place["Model/ReLU[act]/relu_1"].boundary == Boundary({0: 0}, is_result=True)
-    assert place["Model/ReLU[act]/relu_1"].visit == 1
+    assert place["Model/ReLU[act]/relu_1"].boundary == Boundary({0: 0}, is_result=True, visit=1)
 
 
 def test_one_of_two_calls_is_not_at_the_boundary() -> None:

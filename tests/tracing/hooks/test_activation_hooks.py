@@ -399,6 +399,29 @@ def test_a_hook_stays_at_a_call_that_is_made_often() -> None:
         assert torch.equal(model(x), torch.full((2, 3), 5.0))
 
 
+class Alternating(nn.Module):
+    """Calls one function of a part, then another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Either()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.part(self.part(x), turned=True)
+
+
+class Either(nn.Module):
+    def forward(self, x: torch.Tensor, turned: bool = False) -> torch.Tensor:
+        return torch.tanh(x) if turned else torch.relu(x)
+
+
+def test_a_hook_stands_at_the_second_call_of_a_part_that_calls_another_function_there() -> None:
+    x = torch.linspace(-1, 1, 6).view(2, 3)
+    model = wrap(Alternating(), x)
+    hook(model, PostSite("Alternating/Either[part]/tanh_0"))
+    assert torch.equal(model(x), 2 * torch.tanh(torch.relu(x)))
+
+
 class Inner(nn.Module):
     """Says which function modes are on, and fails on request."""
 
