@@ -80,19 +80,22 @@ class CallNumbers:
     """
 
     def __init__(self, known: "CallNumbers | None" = None) -> None:
-        self._of_calls: dict[Hashable, int] = {}
+        self._of_calls: dict[Hashable, list[int]] = {}
         self._given: Counts = {}
         self._made: Counts = {}
         if known is not None:
-            self._of_calls |= known._of_calls  # noqa: SLF001 (of this class)
+            every = known._of_calls.items()  # noqa: SLF001 (of this class)
+            self._of_calls = {call: list(numbers) for call, numbers in every}
             self._given |= known._given  # noqa: SLF001 (as above)
 
     def number(self, scope: str, function: str, site: Site) -> int:
         """Return the number of the next call of `function` at `site` in `scope`."""
-        call = (scope, function, site, next_number(self._made, (scope, function, site)))
-        if call not in self._of_calls:
-            self._of_calls[call] = next_number(self._given, (scope, function))
-        return self._of_calls[call]
+        call = (scope, function, site)
+        turn = next_number(self._made, call)
+        numbers = self._of_calls.setdefault(call, [])
+        if turn == len(numbers):
+            numbers.append(next_number(self._given, (scope, function)))
+        return numbers[turn]
 
 
 def calls_so_far(module: str) -> Counts:

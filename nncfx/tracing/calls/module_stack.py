@@ -242,10 +242,11 @@ class ModuleStack:
             for (module, name, reads_floats), count in self._ranks.items()
             if reads_floats and count > 1
         }
-        made = Counter(module for module, _, _ in self._turns.elements())
+        made: Counter[str] = Counter()
+        for (module, _, _), count in self._turns.items():
+            made[module] += count
         # most modules make one call
-        several = {module for module, count in made.items() if count > 1}
-        counts = {call: count for call, count in self._turns.items() if call[0] in several}
+        counts = {call: count for call, count in self._turns.items() if made[call[0]] > 1}
         return Wiring(dict(self._places), calls, callees, counts, on_floats)
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
