@@ -47,19 +47,28 @@ def _number(value: float, like: Any) -> Any:  # noqa: ANN401 (a symbolic value o
 
 def _log_sigmoid(self: Any) -> Any:  # noqa: ANN401 (as above)
     op = _opset()
-    return op.Neg(op.Softplus(op.Neg(self)))
+    return op.Sub(op.Min(self, _number(0.0, self)), _excess(op.Abs(self)))
 
 
 def _logaddexp(self: Any, other: Any) -> Any:  # noqa: ANN401 (as above)
     op = _opset()
-    return op.Add(op.Max(self, other), op.Softplus(op.Neg(_distance(self, other))))
+    return op.Add(op.Max(self, other), _excess(_distance(self, other)))
 
 
 def _logaddexp2(self: Any, other: Any) -> Any:  # noqa: ANN401 (as above)
     op = _opset()
     unit = _number(math.log(2), self)
-    powers = op.Softplus(op.Neg(op.Mul(_distance(self, other), unit)))
-    return op.Add(op.Max(self, other), op.Div(powers, unit))
+    excess = _excess(op.Mul(_distance(self, other), unit))
+    return op.Add(op.Max(self, other), op.Div(excess, unit))
+
+
+def _excess(distance: Any) -> Any:  # noqa: ANN401 (as above)
+    """Return `log(1 + exp(-distance))`: what a smaller addend adds to the logarithm of a sum.
+
+    ONNX Runtime has no Softplus of float64.
+    """
+    op = _opset()
+    return op.Log(op.Add(op.Exp(op.Neg(distance)), _number(1.0, distance)))
 
 
 def _distance(self: Any, other: Any) -> Any:  # noqa: ANN401 (as above)
