@@ -171,6 +171,7 @@ class TrainerCompression(TrainerCallback):
     def _keep_hooks(self, trainer: Trainer, adapted: nn.Module) -> None:
         """Write masks, quantizers and schedules beside each checkpoint, and read them again."""
         save, load = trainer._save, trainer._load_from_checkpoint  # noqa: SLF001 (no callback has both)
+        load_best = trainer._load_best_model  # noqa: SLF001 (as above)
 
         def saved(output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
             save(output_dir, state_dict)
@@ -184,18 +185,27 @@ class TrainerCompression(TrainerCallback):
             with writing(Path(output_dir or self._output_dir) / _HOOKS) as draft:
                 torch.save(own, draft)
 
-        def loaded(resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-            load(resume_from_checkpoint, model)
-            path = Path(resume_from_checkpoint) / _HOOKS
+        def read(folder: str) -> None:
+            path = Path(folder) / _HOOKS
             if not path.exists():
                 raise ArgumentError(
-                    f"'{resume_from_checkpoint}' has no {_HOOKS}: it holds the adapter alone, and "
+                    f"'{folder}' has no {_HOOKS}: it holds the adapter alone, and "
                     "no masks, quantizers and schedules. Go on from a checkpoint of a training "
                     "with TrainerCompression, or begin anew.",
                 )
             adapted.load_state_dict(torch.load(path, weights_only=True), strict=False)
 
-        vars(trainer).update(_save=saved, _load_from_checkpoint=loaded)
+        def loaded(resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+            load(resume_from_checkpoint, model)
+            read(resume_from_checkpoint)
+
+        def loaded_best() -> None:
+            load_best()
+            read(str(trainer.state.best_model_checkpoint))
+
+        vars(trainer).update(
+            _save=saved, _load_from_checkpoint=loaded, _load_best_model=loaded_best
+        )
 
     def _with_loss(self, trainer: Trainer, compute: Callable[..., Any]) -> Callable[..., Any]:
         def compute_loss(

@@ -89,9 +89,12 @@ class AdapterTrainer(transformers.Trainer):
         found = torch.load(Path(resume_from_checkpoint) / "adapter.pt", weights_only=True)
         self.model.classifier.load_state_dict(found)
 
+    def _load_best_model(self) -> None:
+        AdapterTrainer._load_from_checkpoint(self, str(self.state.best_model_checkpoint))
 
-def adapter_trainer(folder: Path) -> AdapterTrainer:
-    plain = trainer(folder)
+
+def adapter_trainer(folder: Path, **more: object) -> AdapterTrainer:
+    plain = trainer(folder, **more)
     plain.model.requires_grad_(requires_grad=False)
     plain.model.classifier.requires_grad_()
     plain.model.peft_config = {}
@@ -114,6 +117,13 @@ def test_a_training_of_an_adapter_goes_on_with_its_masks_and_quantizers(tmp_path
     again.train(resume_from_checkpoint=str(checkpoint))
     expected, found = whole.model.state_dict(), again.model.state_dict()
     assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+    best = adapter_trainer(tmp_path / "best", load_best_model_at_end=True, num_train_epochs=6)
+    TrainerCompression(best, {"compression": ALL[:2]})
+    best.train()
+    assert best.state.best_global_step < best.state.global_step
+    kept = torch.load(Path(str(best.state.best_model_checkpoint)) / "compression.pt")
+    found = best.model.state_dict()
+    assert [name for name, one in kept.items() if not torch.equal(one, found[name])] == []
     (checkpoint / "compression.pt").unlink()
     third = adapter_trainer(tmp_path)
     TrainerCompression(third, {"compression": ALL[:2]})

@@ -117,7 +117,7 @@ def _is_affine(norm: nn.Module, axes: int) -> bool:
     x = x.view(*x.shape, *[1] * (axes - 2)).to(norm.get_buffer("weight"))
     try:
         found = norm(x)
-    except (RuntimeError, ValueError, TypeError):
+    except (IndexError, RuntimeError, ValueError, TypeError):  # it takes other shapes
         return False
     expected = in_float64(x) * scale + shift
     return bool((found - expected).norm() <= _CLOSE * expected.norm())

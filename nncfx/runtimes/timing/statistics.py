@@ -46,6 +46,11 @@ def percentile_interval(statistics: Array, confidence: float) -> tuple[float, fl
 def _weighted_medians(values: Array, owner: Array, drawn: Array) -> Array:
     """Return, for each row of `drawn`, the median of sorted `values`, each as often as its owner.
 
+    Args:
+        values: n, in ascending order.
+        owner: The round of each value, n.
+        drawn: How often each round was drawn, resamples x rounds.
+
     The weights are added up by blocks of values first, and one by one in the block that holds the
     median: of n values this takes about the root of n additions, instead of n.
     """

@@ -58,9 +58,7 @@ def wrapped(
         TracingError: the model cannot be traced.
         StorageError: the file is damaged.
     """
-    wanted = stored.structure.get("calls", {})
-    if not isinstance(wanted, Mapping):
-        raise StorageError("The file is damaged: its calls are no object. Save the model anew.")
+    wanted = _wanted(stored)
     network = _wrapped(model, stored, example_inputs)
     if not _others(network, wanted):
         return network
@@ -73,8 +71,12 @@ def wrapped(
 
 
 def warn_other_calls(network: nn.Module, stored: StoredModel) -> None:
-    """Tell of calls that `network` makes more or less often than the model in the file did."""
-    wanted = stored.structure.get("calls", {})
+    """Tell of calls that `network` makes more or less often than the model in the file did.
+
+    Raises:
+        StorageError: the file is damaged.
+    """
+    wanted = _wanted(stored)
     others = _others(network, wanted) if isinstance(network, NNCFNetwork) else {}
     if others:
         name = next(iter(others))
@@ -86,6 +88,13 @@ def warn_other_calls(network: nn.Module, stored: StoredModel) -> None:
             "pass the example_inputs of then.",
             stacklevel=4,
         )
+
+
+def _wanted(stored: StoredModel) -> Mapping[str, Any]:
+    wanted = stored.structure.get("calls", {})
+    if not isinstance(wanted, Mapping):
+        raise StorageError("The file is damaged: its calls are no object. Save the model anew.")
+    return wanted
 
 
 def _others(network: NNCFNetwork, wanted: Mapping[str, Any]) -> dict[str, int]:

@@ -10,7 +10,7 @@ import nncfx
 from nncfx.errors import StorageError
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.storage.models.stored_model import StoredModel
-from nncfx.thinning.files.wrapped_again import call_counts, wrapped
+from nncfx.thinning.files.wrapped_again import call_counts, warn_other_calls, wrapped
 from nncfx.tracing import Insertion, PostSite
 
 
@@ -76,6 +76,8 @@ def test_calls_that_are_no_object_are_damage() -> None:
     stored = StoredModel(tensors={}, sizes={}, structure={"calls": [1]}, read=dict)
     with pytest.raises(StorageError, match="its calls are no object"):
         wrapped(cached(is_warm=False), stored, X)
+    with pytest.raises(StorageError, match="its calls are no object"):
+        warn_other_calls(nncfx.wrap(cached(is_warm=False), X), stored)
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "nncfx"])
