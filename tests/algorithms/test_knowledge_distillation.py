@@ -64,6 +64,30 @@ def test_another_teacher_may_teach() -> None:
     assert [tuple(one.shape) for one in kept] == [(8, 3), (8,), (2, 8), (2,)]
 
 
+class Forces(nn.Module):
+    """An energy and its derivative, whose forward turns gradients on itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.energy = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            positions = positions.detach().requires_grad_(True)
+            energy = self.energy(positions)
+            total = energy.sum()
+            (slope,) = torch.autograd.grad(total, positions, create_graph=self.training)
+        return energy, -slope
+
+
+def test_a_teacher_that_turns_gradients_on_gets_none() -> None:
+    controller, model = applied(Forces(), torch.ones(1, 3))
+    energy, force = model.train()(torch.randn(4, 3))
+    # the target stays where it is: the slope of |s - t|^2 / n, with s = t, is 0
+    (energy.sum() * 0 + force.sum() * 0 + controller.compression_loss()).backward()
+    assert all(one.grad is not None and not one.grad.any() for one in model.parameters())
+
+
 @pytest.mark.parametrize(
     "item",
     [{"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}, {"algorithm": "quantization"}],

@@ -89,7 +89,8 @@ class Teacher(nn.Module):
                 "the teacher cannot be called alike. Call the wrapped model, not its parts.",
             )
         args, kwargs = tensor_copies(self.call)
-        return tensors_in(self(*args, **kwargs))
+        # a forward that takes derivatives turns gradients on itself
+        return [one.detach() for one in tensors_in(self(*args, **kwargs))]
 
     @override
     def train(self, mode: bool = True) -> Self:
