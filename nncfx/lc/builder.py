@@ -1,7 +1,8 @@
 """L-C: a hook on every weight that its schemes compress."""
 
-from collections.abc import Iterable, Sequence
-from typing import final
+import logging
+from collections.abc import Sequence
+from typing import Final, final
 
 from typing_extensions import override
 
@@ -15,10 +16,13 @@ from nncfx.network import NNCFNetwork, unwrap
 from nncfx.operators import operator_of
 from nncfx.schemes import Scheme
 from nncfx.schemes.from_config import schemes_from
+from nncfx.schemes.layers import LAYER_KINDS
 from nncfx.tracing import Insertion, Priority, WeightSite
 from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["LCBuilder"]
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 @final
@@ -32,10 +36,17 @@ class LCBuilder(Builder[LCConfig]):
         parameters = raw_parameters(model)
         constrained = sorted(self._scheme(model).parameters(unwrap(copy_of(model))))
         if not constrained:
+            layers = list(model.modules())
+            kinds = [k for k, of in LAYER_KINDS.items() if any(isinstance(m, of) for m in layers)]
             raise CompressionError(
-                "lc finds no weight to work on: its schemes constrain none within the scopes. "
-                "Widen 'target_scopes', choose another scheme, or take the item out.",
+                "lc finds no weight to work on: its schemes constrain none that is real within "
+                f"the scopes. The kinds of layers here are {kinds}; a scheme such as Prune looks "
+                'at those that its "layers" names, linear and conv2d by default. Give "layers", '
+                "widen 'target_scopes', choose another scheme, or take the item out.",
             )
+        if complex_ones := _complex_modules(model):
+            named = ", ".join(f"'{one}'" for one in sorted(complex_ones))
+            _LOGGER.warning("lc leaves modules with complex weights alone: %s.", named)
         insertions = []
         for name in constrained:
             hook = CompressedWeight(parameters[name].detach())
@@ -57,10 +68,11 @@ class LCBuilder(Builder[LCConfig]):
         return LCController(model, self.config, self._scheme(model), hooks)
 
     def _scheme(self, model: NNCFNetwork) -> Scheme:
-        scheme = schemes_from(self.config.schemes, ignored=sorted(self._left_alone(model)))
+        ignored = self._left_alone(model) | _complex_modules(model)
+        scheme = schemes_from(self.config.schemes, ignored=sorted(ignored))
         return scheme.bind(model.nncf.channels) if scheme.is_structured else scheme
 
-    def _left_alone(self, model: NNCFNetwork) -> Iterable[str]:
+    def _left_alone(self, model: NNCFNetwork) -> set[str]:
         """Return the modules whose weights an operation outside the scopes reads."""
         considered = {one.address for one in self.considered(model)}
         return {
@@ -69,3 +81,9 @@ class LCBuilder(Builder[LCConfig]):
             if operator_of(one.function).has_weight and one.address not in considered
             for name in one.parameters.values()
         }
+
+
+def _complex_modules(model: NNCFNetwork) -> set[str]:
+    """Return the modules that own a complex weight, whose distance is no real loss."""
+    found = raw_parameters(model).items()
+    return {WeightSite.of(name).module for name, one in found if one.is_complex()}

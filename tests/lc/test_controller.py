@@ -155,3 +155,35 @@ def test_a_model_without_layers_to_prune_is_refused_and_left_alone() -> None:
             model, {"compression": {"algorithm": "lc"}}, torch.zeros(2, dtype=torch.long)
         )
     assert type(model) is nn.Sequential
+
+
+class Spectrum(nn.Module):
+    """A complex layer before a real one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waves = nn.Linear(64, 6, dtype=torch.cfloat)
+        self.head = nn.Linear(6, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.waves(inputs.to(torch.cfloat)).abs())
+
+
+def test_complex_weights_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    controller, model = applied(Spectrum(), params={"sparsity_target": 0.5, **MU})
+    assert set(controller.hooks) == {"head.weight"}
+    assert "lc leaves modules with complex weights alone: 'waves'." in caplog.text
+    controller.scheduler.epoch_step()
+    (model.train()(torch.randn(2, 64)).sum() + controller.loss()).backward()
+    with pytest.raises(CompressionError, match="constrain none that is real"):
+        applied(Spectrum(), ignored_scopes=["{re}head"])
+
+
+def test_the_refusal_names_the_kinds_of_layers_that_a_scheme_may_take() -> None:
+    model = nn.Sequential(nn.Unflatten(1, (1, 64)), nn.Conv1d(1, 2, 3), nn.ReLU())
+    with pytest.raises(
+        CompressionError, match=r"layers here are \['conv1d'\]; .* Give \"layers\""
+    ):
+        applied(model)
+    controller, _ = applied(model, schemes={"name": "Prune", "layers": ["conv1d"]})
+    assert set(controller.hooks) == {"1.weight"}
