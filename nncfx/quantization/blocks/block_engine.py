@@ -30,10 +30,11 @@ from nncfx.quantization.blocks.weight_formats import (
 )
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.grid.stored_weights import on_grid
+from nncfx.quantization.packing.linear_layers import is_turned
 from nncfx.quantization.packing.pack_weights import (
     become,
     become_packed,
-    is_turned,
+    is_packed,
     let_pretrained_save,
     owners_of_weights,
     packed_layer,
@@ -46,7 +47,14 @@ from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model
 from nncfx.tracing.calls.preservation import preserved
 
-__all__ = ["BlockWork", "WeightSettings", "quantize_blocks", "run_blocks"]
+__all__ = [
+    "BlockWork",
+    "WeightSettings",
+    "check_any_quantized",
+    "quantize_block",
+    "quantize_blocks",
+    "run_blocks",
+]
 
 _LOGGER = logging.getLogger(__name__)
 _METHODS: Final = ("round", "gptq", "hqq")
@@ -137,7 +145,8 @@ def quantize_blocks(
         `export_onnx` take; `packing.unpack_weights` gives float layers with quantizers.
 
     Raises:
-        ArgumentError: there are no blocks or batches, or a block cannot run alone.
+        ArgumentError: there are no blocks or batches, a block cannot run alone, or none has a
+            layer to quantize.
         CompressionError: what a layer reads, or a weight by "hqq", is not finite.
 
     Source: Frantar et al. 2023, GPTQ, section 3.3; Lin et al. 2024, AWQ; Badri and Shaji 2023,
@@ -161,10 +170,25 @@ def quantize_blocks(
             pack_block(*finish.pop())
 
     run_blocks(own, names, batches if chosen.needs_data else None, work, after=pack)
+    check_any_quantized(own, is_any=is_packed(own))
     if rest is not None:
         _quantize_rest(own, rest, chosen.group_size)
     let_pretrained_save(own)
     return own
+
+
+def check_any_quantized(model: nn.Module, *, is_any: bool) -> None:
+    """Refuse a model of which no block has a layer that was quantized.
+
+    Raises:
+        ArgumentError: it is one.
+    """
+    if not is_any:
+        raise ArgumentError(
+            f"No layer in any block of {type(model).__name__} was quantized: none is a linear "
+            "layer that runs once on what it is called with. Use nncfx.quantization."
+            "quantize_weights, which takes any weight that an operation of the model reads.",
+        )
 
 
 def run_blocks(

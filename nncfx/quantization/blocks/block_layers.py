@@ -145,7 +145,10 @@ def find_block_layers(
 
 
 def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str, hint: str = "") -> None:
-    """Say which matrices of a block were not `taken`, what share: they `how`; `hint` ends it."""
+    """Say which matrices of a block were not `taken`, what share: they `how`.
+
+    Where stacks of matrices are among them, as those of experts, `hint` ends it.
+    """
     done = {id(one) for one in taken}
     matrices = {name: one for name, one in block.named_parameters() if one.ndim > 1}
     left = [name for name, one in matrices.items() if id(one) not in done]
@@ -160,7 +163,7 @@ def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str, hint: str = "
             100 * share,
             *(how, ", ".join(map(repr, left[:_NAMED]))),
             " and more" if len(left) > _NAMED else "",
-            hint,
+            hint * any(matrices[name].ndim > 2 for name in left),  # noqa: PLR2004 (matrices)
         )
 
 

@@ -17,13 +17,20 @@ from nncfx.storage.checksum import crc32
 from nncfx.storage.formats.whole_file import open_file, write_whole, writing
 from nncfx.untrusted import read_json
 
-__all__ = ["ShardWriter", "Shards"]
+__all__ = ["IN_FLOAT", "ShardWriter", "Shards"]
 
 _LOGGER = logging.getLogger(__name__)
 _INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
 _SETTINGS: Final = "nncfx"
 """The key in a shard's metadata under which the settings stand that made it."""
+_FLOATS: Final = frozenset({"F64", "F32", "F16", "BF16"})
+IN_FLOAT: Final = (
+    "Pass the folder of the model in float: load it with transformers, such as by a "
+    "quantization_config with dequantize=True, and save_pretrained it."
+)
+"""The mend where a folder holds a quantized model."""
+
 _PART: Final = 1 << 20
 """Bytes that are in memory while a checksum is made."""
 
@@ -90,18 +97,24 @@ class Shards:
         return f"{found:08x}"
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
-        """Compare names and shapes with those of a model without weights.
+        """Compare names, shapes and kinds of numbers with those of a model without weights.
 
         Args:
             tensors: Its state; parameters on "meta" have to be in the files, by any name.
 
         Raises:
-            StorageError: one is missing or has another shape.
+            StorageError: one is missing, has another shape, or holds codes.
         """
         held = {name: one for name, one in tensors.items() if name in self._files}
         for name, one in held.items():
             with _opened(self._files[name]) as file:
-                found = file.get_slice(name).get_shape()
+                part = file.get_slice(name)
+                found, dtype = part.get_shape(), part.get_dtype()
+            if one.is_floating_point() and dtype not in _FLOATS:
+                raise StorageError(
+                    f"'{name}' holds codes of the type {dtype} in '{self._files[name]}', and "
+                    f"would be taken for weights. {IN_FLOAT}",
+                )
             if found != list(one.shape):
                 raise StorageError(
                     f"'{name}' is {found} in '{self._files[name]}', and {list(one.shape)} by "

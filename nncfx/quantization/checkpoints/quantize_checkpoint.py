@@ -17,12 +17,14 @@ from nncfx.errors import ArgumentError, StorageError, did_you_mean, error_text
 from nncfx.quantization.blocks.block_calls import BlockCall, find_blocks
 from nncfx.quantization.blocks.block_engine import (
     WeightSettings,
+    check_any_quantized,
     quantize_block,
     run_blocks,
 )
 from nncfx.quantization.blocks.weight_formats import WEIGHT_FORMATS
-from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
-from nncfx.quantization.packing.layouts import LAYOUTS, Layout, MatrixGrid
+from nncfx.quantization.checkpoints.checkpoint_folder import IN_FLOAT, Shards, ShardWriter
+from nncfx.quantization.packing.layouts import LAYOUTS, Layout, MatrixGrid, centred
+from nncfx.quantization.packing.linear_layers import is_turned
 from nncfx.quantization.packing.tensor_names import file_names
 from nncfx.quantization.preparation.separate_experts import separate_experts
 from nncfx.storage.checksum import crc32
@@ -67,7 +69,7 @@ def quantize_checkpoint(
 
     Raises:
         ArgumentError: the layout has no place for the format or for groups of several sizes, or
-            the model has no blocks.
+            the model has no blocks, or no layer in them to quantize.
         StorageError: a file cannot be read or written, or `target` holds other weights.
         CompressionError: what a layer reads is not finite.
     """
@@ -96,6 +98,7 @@ def quantize_checkpoint(
     loader.load(lambda name: not name.startswith(prefixes))
     run = _Run(loader, writer, written, chosen)
     run_blocks(model, names, given, run.work, before=run.before, after=run.after)
+    check_any_quantized(model, is_any=bool(run.grids))
     ignored = [
         name for name, one in model.named_modules() if _multiplies(one) and name not in run.grids
     ]
@@ -163,10 +166,13 @@ class _Run:
     ) -> None:
         if self._writer.has(name):
             tensors = self._loader.as_in_memory(name, self._writer.read(name))
-            self._note(name, _restore(block, tensors, self._layout))
+            stored = _restore(block, tensors, self._layout)
+            if WEIGHT_FORMATS[self._settings.weights].mode == "symmetric":
+                stored = {own: centred(one) for own, one in stored.items()}
+            self._note(name, stored)
             return
         stored = quantize_block(block, calls, counted, self._settings)
-        turned = [own for own in stored if type(block.get_submodule(own)) is not nn.Linear]
+        turned = [own for own in stored if is_turned(block.get_submodule(own))]
         if turned:
             raise ArgumentError(
                 f"'{name}.{turned[0]}' is a {type(block.get_submodule(turned[0])).__name__}; the "
@@ -256,7 +262,7 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
         changes: Of the config.
 
     Raises:
-        StorageError: the config is missing or damaged.
+        StorageError: the config is missing or damaged, or of a quantized model.
     """
     import transformers
 
@@ -267,6 +273,12 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
             f"transformers cannot read '{source}/config.json' ({error_text(error)}). Copy it "
             "again.",
         ) from error
+    if quantized := getattr(config, "quantization_config", None):
+        method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
+        raise StorageError(
+            f"'{source}' holds a quantized model ({method}), whose codes are no weights. "
+            f"{IN_FLOAT}",
+        )
     for name, value in changes.items():
         setattr(config, name, value)
     named = str(next(iter(config.architectures or ()), ""))

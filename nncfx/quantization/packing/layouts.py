@@ -1,7 +1,7 @@
 """How a quantized matrix lies in files that others read: compressed-tensors, and GPTQ's."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -10,7 +10,15 @@ from torch import Tensor
 from nncfx.errors import ArgumentError
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
-__all__ = ["LAYOUTS", "Layout", "MatrixGrid", "float4_nibbles", "power_of_two_bytes", "unsigned"]
+__all__ = [
+    "LAYOUTS",
+    "Layout",
+    "MatrixGrid",
+    "centred",
+    "float4_nibbles",
+    "power_of_two_bytes",
+    "unsigned",
+]
 
 _BYTE: Final = 8
 _WORD: Final = 32
@@ -82,6 +90,18 @@ def unsigned(values: Tensor, stored: IntegerTensor) -> Tensor:
     """Return integers counted from the smallest one, int16, as files have them."""
     lowest = -(2 ** (stored.bits - 1)) if stored.values.dtype == torch.int8 else 0
     return values.to(torch.int16) - lowest
+
+
+def centred(stored: IntegerTensor) -> IntegerTensor:
+    """Return integers of a symmetric grid counted from 0 where a file has a zero point for them."""
+    if stored.values.dtype != torch.uint8 or stored.codebook is not None:
+        return stored
+    middle = 2 ** (stored.bits - 1)
+    return replace(
+        stored,
+        values=(stored.values.to(torch.int16) - middle).to(torch.int8),
+        zero_point=stored.zero_point - middle,
+    )
 
 
 @dataclass(frozen=True)

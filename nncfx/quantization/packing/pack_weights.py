@@ -17,6 +17,7 @@ from nncfx.quantization.grid.spec import Mode, QuantizerSpec
 from nncfx.quantization.grid.stored_weights import integer_weights
 from nncfx.quantization.packing.codes import as_rows
 from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear, PackedWeight
+from nncfx.quantization.packing.linear_layers import is_turned
 from nncfx.quantization.packing.parameters import (
     PackedParameter,
     pack_parameter,
@@ -31,7 +32,6 @@ __all__ = [
     "become",
     "become_packed",
     "is_packed",
-    "is_turned",
     "let_pretrained_save",
     "owners_of_weights",
     "pack_weights",
@@ -41,9 +41,6 @@ __all__ = [
 ]
 
 _LOGGER = logging.getLogger(__name__)
-_TURNED: Final = "Conv1D"
-"""Of transformers: a linear layer whose columns make the outputs."""
-
 _ALGORITHM: Final = "weight_quantization"
 _NAMED: Final = 3
 _BYTE: Final = 8
@@ -52,10 +49,10 @@ _BYTE: Final = 8
 def pack_weights(model: NNCFNetwork) -> nn.Module:
     """Return a plain copy of `model` that holds the codes of quantized weights in memory.
 
-    Matrices of `nn.Linear`, transformers' `Conv1D` and `nn.Embedding` that one quantizer alone
-    changes become layers of codes; tied ones stay tied. Others (experts, convolutions) are decoded
-    whole when they are read. What else hooks change becomes the float weight, as `nncfx.strip`
-    has it, and the log names the quantized ones of them.
+    Matrices of `nn.Linear` (and of what computes the same), transformers' `Conv1D` and
+    `nn.Embedding` that one quantizer alone changes become layers of codes; tied ones stay tied.
+    Others (experts, convolutions) are decoded whole when they are read. What else hooks change
+    becomes the float weight, as `nncfx.strip` has it, and the log names the quantized ones.
 
     Raises:
         TracingError: a hook changes an activation.
@@ -145,14 +142,6 @@ def packed_layer(
     bias = module._parameters.get("bias")  # noqa: SLF001 (may be missing)
     by_rows = as_rows(stored, turned=turned and not is_by_rows)
     return PackedLinear(by_rows, bias, is_turned=turned)
-
-
-def is_turned(module: nn.Module) -> bool | None:
-    """Return whether the columns of a linear layer's matrix make the outputs; else `None`."""
-    kind = type(module)
-    if kind.__name__ == _TURNED and kind.__module__.startswith("transformers."):
-        return True
-    return False if type(module) is nn.Linear else None
 
 
 def become(module: nn.Module, made: nn.Module) -> None:

@@ -8,7 +8,8 @@ from torch import nn
 
 from nncfx.errors import StorageError
 from nncfx.quantization.packing.layers import PackedWeight
-from nncfx.quantization.packing.pack_weights import become, is_turned, packed_layer
+from nncfx.quantization.packing.linear_layers import is_turned
+from nncfx.quantization.packing.pack_weights import become, packed_layer
 from nncfx.quantization.packing.parameters import Record
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.storage.models.torch_bits import DTYPES, NAMES

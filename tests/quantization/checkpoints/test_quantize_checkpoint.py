@@ -2,10 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, StorageError
@@ -14,7 +15,9 @@ from nncfx.quantization.blocks.weight_formats import WeightFormat
 from nncfx.quantization.checkpoints import quantize_checkpoint as module
 from nncfx.quantization.checkpoints.quantize_checkpoint import quantize_checkpoint
 from nncfx.quantization.packing.layers import PackedLinear
+from nncfx.quantization.packing.layouts import LAYOUTS
 from nncfx.quantization.preparation.separate_experts import separate_experts
+from nncfx.thinning.files.prune_checkpoint import prune_checkpoint
 
 transformers = pytest.importorskip("transformers")
 
@@ -28,6 +31,15 @@ def llama(dtype: torch.dtype = torch.float32, **changes: object) -> nn.Module:
     })  # fmt: skip
     # not .to(dtype), which would round the rotary frequencies, too
     return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+
+
+def falcon() -> nn.Module:
+    """Its linear layers are of a class of their own."""
+    torch.manual_seed(0)
+    config = transformers.FalconConfig(
+        vocab_size=90, hidden_size=64, num_hidden_layers=2, num_attention_heads=4
+    )
+    return transformers.FalconForCausalLM(config).eval()
 
 
 def batches() -> list[dict[str, Tensor]]:
@@ -110,6 +122,33 @@ def test_transformers_reads_compressed_tensors_and_gives_the_same_logits(
     with torch.no_grad():
         found, expected = (one(**batches()[0]).logits for one in (read.eval(), packed))
     torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_linear_layers_of_a_class_of_their_own_are_quantized(tmp_path: Path) -> None:
+    model, settings = falcon(), WeightSettings(group_size=32)
+    target = quantize_checkpoint(saved(model, tmp_path / "f"), tmp_path / "q", batches(), settings)
+    packed = quantize_blocks(model, batches(), settings)
+    layers = {name: one for name, one in packed.named_modules() if isinstance(one, PackedLinear)}
+    assert len(layers) == 2 * 4
+    written = tensors(target)
+    # transformers 5.24 reads no quantized Falcon: it initializes weights that codes replace
+    for name, one in layers.items():
+        parts = {key: written[f"{name}.{key}"] for key in ("weight_packed", "weight_scale")}
+        read = LAYOUTS["compressed-tensors"].read(parts, one.shape, torch.float32)
+        assert torch.equal(read.dequantize(), one.weight)
+
+
+@pytest.mark.parametrize("layout", ["compressed-tensors", "gptq"])
+def test_a_model_of_which_nothing_is_quantized_is_refused(
+    layout: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = saved(falcon(), tmp_path / "float")
+    of_their_own = type(falcon().transformer.h[0].mlp.dense_h_to_4h)
+    monkeypatch.setattr(of_their_own, "forward", lambda self, x: 2 * (x @ self.weight.T))
+    with pytest.raises(
+        ArgumentError, match="No layer in any block of FalconForCausalLM was quant"
+    ):
+        quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS, layout=layout)
 
 
 def test_rows_that_the_group_does_not_divide_are_read_with_the_groups_that_they_have(
@@ -379,6 +418,31 @@ def test_shards_of_other_settings_are_not_gone_on_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("layout", "weights", "group"),
+    [
+        *(("gptq", one, 32) for one in ("int8", "int4", "uint4")),
+        *(("compressed-tensors", one, 32) for one in ("int8", "int4", "uint4")),
+        *(("compressed-tensors", one, None) for one in ("float8_e4m3", "mxfp4")),
+    ],
+)
+def test_blocks_on_disk_have_the_grid_that_they_had(
+    layout: Literal["gptq", "compressed-tensors"],
+    weights: WeightFormat,
+    group: int | None,
+    tmp_path: Path,
+) -> None:
+    source = saved(llama(num_hidden_layers=2), tmp_path / "float")
+    settings = WeightSettings(weights=weights, group_size=group, method="round")
+    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings, layout=layout)
+    config, whole = (target / "config.json").read_text(), tensors(target)
+    (target / "model-model.layers.1.safetensors").unlink()
+    for _ in ("behind the first block", "behind all"):
+        quantize_checkpoint(source, target, batches(), settings, layout=layout)
+        assert (target / "config.json").read_text() == config
+        assert all(torch.equal(one, whole[name]) for name, one in tensors(target).items())
+
+
+@pytest.mark.parametrize(
     ("layout", "weights", "message"),
     [
         ("gtpq", "int4", "no layout 'gtpq'. Did you mean 'gptq'"),
@@ -393,6 +457,22 @@ def test_what_a_layout_cannot_hold_is_refused(
     settings = WeightSettings(weights=weights, group_size=group)  # type: ignore[arg-type]  # so it is tried
     with pytest.raises(ArgumentError, match=message):
         quantize_checkpoint(tmp_path, tmp_path / "q", batches(), settings, layout=layout)
+
+
+def test_folders_of_quantized_models_are_refused(tmp_path: Path) -> None:
+    source = saved(llama(), tmp_path / "float")
+    target = quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+    with pytest.raises(StorageError, match=r"holds a quantized model \(compressed-tensors\)"):
+        quantize_checkpoint(target, tmp_path / "again", batches(), SETTINGS)
+    # codes whose config does not say so
+    for dtype, told in ((torch.int8, "I8"), (torch.float8_e4m3fn, "F8_E4M3")):
+        for file in source.glob("*.safetensors"):
+            made = {name: one.to(dtype) for name, one in load_file(file).items()}
+            save_file(made, file, metadata={"format": "pt"})
+        with pytest.raises(StorageError, match=f"codes of the type {told} .*Pass the folder"):
+            quantize_checkpoint(source, tmp_path / "codes", batches(), SETTINGS)
+        with pytest.raises(StorageError, match=f"holds codes of the type {told}"):
+            prune_checkpoint(source, tmp_path / "pruned", 0.5)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
