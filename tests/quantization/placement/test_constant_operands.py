@@ -55,6 +55,32 @@ class Adapted(nn.Linear):
         return self.weight + self.up @ self.down
 
 
+class Merged(nn.Conv2d):
+    """As RepVGG's branches, merged as they run; of rows that differ in size."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__(*shape)
+        sizes = 0.1 ** torch.arange(8.0).view(-1, 1, 1, 1)
+        self.point = nn.Parameter(torch.randn(8, 8, 1, 1) * sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.computed(), self.bias)
+
+    def computed(self) -> Tensor:
+        return 1.5 * self.weight + F.pad(2 * self.point, (1, 1, 1, 1))
+
+
+class Symmetric(nn.Linear):
+    """As in torch's tutorial on parametrizations, with a soft mask."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.computed(), self.bias)
+
+    def computed(self) -> Tensor:
+        mirrored = self.weight.triu() + self.weight.triu(1).mT
+        return mirrored.tanh() * self.weight.exp()
+
+
 class Normed(nn.Module):
     """With torch's weight norm."""
 
@@ -99,6 +125,8 @@ LAYERS: dict[str, Any] = {
     "sliced": lambda: Sliced(8, 8, 3),
     "normed": Normed,
     "adapted": lambda: Adapted(8, 8),
+    "merged": lambda: Merged(8, 8, 3),
+    "symmetric": lambda: Symmetric(8, 8),
 }
 
 
