@@ -31,7 +31,15 @@ __all__ = ["captured_program", "check_other_sizes"]
 _ATEN: Final = torch.ops.aten
 _CHECKED: Final = frozenset({_ATEN._is_all_true.default, _ATEN._is_any_true.default})  # noqa: SLF001 (torch's names)
 _ASSERTING: Final = frozenset({_ATEN._assert_scalar.default, _ATEN._assert_async.msg})  # noqa: SLF001 (torch's names)
-_REPLACED: Final = frozenset({_ATEN.einsum.default, _ATEN.embedding_bag.padding_idx})
+_REPLACED: Final = frozenset(
+    {
+        _ATEN.einsum.default,
+        _ATEN.embedding_bag.padding_idx,
+        _ATEN.cross_entropy_loss.default,
+        _ATEN.cumprod.default,
+        _ATEN.logcumsumexp.default,
+    }
+)
 _ROUNDING: Final = 1e-5
 """Of the largest value of an output."""
 _SMALLEST: Final = 1e-30

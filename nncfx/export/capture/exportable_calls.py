@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -32,6 +33,77 @@ def _embedding_bag(indices: Tensor, weight: Tensor, *others: Any, **named: Any) 
     return _REDUCED[given.get("mode", "mean")](rows, 1)
 
 
+def _running(
+    x: Tensor, dim: int, join: Callable[[Tensor, Tensor], Tensor], neutral: float
+) -> Tensor:
+    """Join what stands along an axis up to each entry, in steps that double (Hillis and Steele).
+
+    An axis of open length, of which the number of steps is not known, is refused by the exporter.
+    """
+    if x.ndim == 0:
+        return x.clone()
+    step = 1
+    while step < x.shape[dim]:
+        before = torch.full_like(x.narrow(dim, 0, step), neutral)
+        shifted = torch.cat([before, x.narrow(dim, 0, x.shape[dim] - step)], dim)
+        x = join(x, shifted)
+        step *= 2
+    return x
+
+
+def _cumprod(
+    input: Tensor,  # noqa: A002 (torch's own)
+    dim: int,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    is_number = input.is_floating_point() or input.is_complex()
+    numbers = input.to(dtype or (input.dtype if is_number else torch.int64))
+    return _running(numbers, dim, torch.mul, 1)
+
+
+def _logcumsumexp(input: Tensor, dim: int) -> Tensor:  # noqa: A002 (torch's own)
+    return _running(input, dim, torch.logaddexp, -math.inf)
+
+
+def _cross_entropy(*given: Any, **named: Any) -> Tensor:  # noqa: ANN401 (torch's own)
+    """Compute `cross_entropy` of smoothed labels, or of probabilities, from logarithms.
+
+    ONNX's operation has neither, nor logits without a batch.
+    """
+    bound = inspect.signature(F.cross_entropy).bind(*given, **named)
+    bound.apply_defaults()
+    found = bound.arguments
+    logits, target, smoothing = found["input"], found["target"], found["label_smoothing"]
+    is_class = not target.is_floating_point()
+    is_legacy = found["size_average"] is not None or found["reduce"] is not None
+    if is_legacy or (is_class and not smoothing and logits.ndim > 1):
+        return F.cross_entropy(*given, **named)
+    axis, reduction = min(logits.ndim - 1, 1), found["reduction"]
+    classes, counts = logits.shape[axis], None
+    logarithms = F.log_softmax(logits, axis)
+    if found["weight"] is not None:
+        shape = [-1 if one == axis else 1 for one in range(logits.ndim)]
+        logarithms = logarithms * found["weight"].view(shape)
+    if is_class:
+        is_counted = (target != found["ignore_index"]).to(logits.dtype)
+        chosen = torch.where(target != found["ignore_index"], target, 0).unsqueeze(axis)
+        hits = (1 - smoothing) * logarithms.gather(axis, chosen).squeeze(axis)
+        losses = -(hits + smoothing / classes * logarithms.sum(axis)) * is_counted
+        counts = is_counted
+        if found["weight"] is not None:
+            own = found["weight"].index_select(0, chosen.flatten())
+            counts = counts * own.reshape(target.shape)
+    else:
+        losses = -(logarithms * (target * (1 - smoothing) + smoothing / classes)).sum(axis)
+    if reduction == "none":
+        return losses
+    total = losses.sum()
+    if reduction == "sum":
+        return total
+    return total / (losses.numel() if counts is None else counts.sum())
+
+
 _BAGS_NDIM: Final = 2
 _REDUCED: Final[Mapping[str, Callable[..., Tensor]]] = MappingProxyType(
     {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
@@ -41,6 +113,9 @@ _FORMS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = MappingProxyTyp
         scaled_dot_product_attention: attention,
         torch.einsum: einsum,
         F.embedding_bag: _embedding_bag,
+        F.cross_entropy: _cross_entropy,
+        **dict.fromkeys((torch.cumprod, Tensor.cumprod), _cumprod),
+        **dict.fromkeys((torch.logcumsumexp, Tensor.logcumsumexp), _logcumsumexp),
     }
 )
 

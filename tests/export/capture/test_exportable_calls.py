@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import onnxruntime
 import pytest
@@ -90,3 +91,51 @@ def test_models_are_exported_by_threads(tmp_path: Path) -> None:
         session = onnxruntime.InferenceSession(path)
         (found,) = session.run(None, {session.get_inputs()[0].name: X.numpy()})
         torch.testing.assert_close(torch.as_tensor(found), model(X))
+
+
+class Loss(nn.Module):
+    """Of 8 classes along axis 1; the classes come with the logits, or are probabilities."""
+
+    def __init__(self, ndim: int, *, is_class: bool, **options: Any) -> None:  # noqa: ANN401 (torch's own)
+        super().__init__()
+        self.ndim, self.is_class = ndim, is_class
+        self.loss = nn.CrossEntropyLoss(**options)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        x = x[0] if self.ndim == 1 else x
+        x = x.unsqueeze(-1).expand(3, 8, 2) * torch.tensor([1.0, -2.0]) if self.ndim == 3 else x
+        axis = min(x.ndim - 1, 1)
+        target = (x.argmax(axis) + 3) % 8 if self.is_class else (2 * x).softmax(axis).flip(axis)
+        result: Tensor = self.loss(100 * x, target)
+        return result
+
+
+@pytest.mark.parametrize(
+    ("options", "reduction"),
+    [
+        ("", "none"),
+        ("smoothed", "sum"),
+        ("smoothed", "mean"),
+        ("weighted", "mean"),
+        ("smoothed weighted", "mean"),
+    ],
+)
+@pytest.mark.parametrize("is_class", [True, False])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_cross_entropies_are_torchs(
+    ndim: int, options: str, reduction: str, tmp_path: Path, *, is_class: bool
+) -> None:
+    named: dict[str, Any] = {"reduction": reduction}
+    if "smoothed" in options:
+        named["label_smoothing"] = 0.3
+    if "weighted" in options:
+        named["weight"] = torch.linspace(1, 3, 8)
+    if is_class:
+        named["ignore_index"] = 5  # of the second row
+    model = Loss(ndim, is_class=is_class, **named)
+    x = X + torch.eye(8)[[1, 2, 4]]
+    file = nncfx.export_onnx(model, tmp_path / "m.onnx", x, dynamic_batch=False)
+    session = onnxruntime.InferenceSession(file.path)
+    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    torch.testing.assert_close(torch.as_tensor(found), model(x), rtol=1e-5, atol=1e-5)

@@ -51,11 +51,15 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "mean": lambda x: scattered(x, "mean", include_self=False),
     "mean with itself": lambda x: scattered(x, "mean", include_self=True),
     "largest": lambda x: scattered(x, "amax", include_self=False),
+    "running logarithms of sums": lambda x: torch.logcumsumexp(x * 100, 1),
+    "running products": lambda x: x.cumprod(-2),
+    "running products of integers": lambda x: torch.cumprod((x * 3).round().int(), 1) * x,
+    "running product of one": lambda x: x.sum().cumprod(0),
     "product": lambda x: scattered(x, "prod", include_self=True),
 }
 
 
-SUMS = {"logsigmoid", "cross entropy", "logaddexp", "logaddexp2"}
+SUMS = {"logsigmoid", "cross entropy", "logaddexp", "logaddexp2", "running logarithms of sums"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
