@@ -33,7 +33,8 @@ class CompressedWeight(nn.Module):
 
     @override
     def forward(self, weight: Tensor) -> Tensor:
-        return weight if self.training else self.theta
+        # FSDP may gather the weight in another dtype
+        return weight if self.training else self.theta.to(weight.dtype)
 
 
 @final

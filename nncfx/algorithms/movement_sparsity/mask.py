@@ -99,7 +99,8 @@ class MovementMask(ExactHook):
 
     @override
     def forward(self, weight: Tensor) -> Tensor:
-        return weight * (self.mask * self._learned())
+        # FSDP may gather the weight in another dtype
+        return weight * (self.mask * self._learned()).to(weight.dtype)
 
     def effective(self) -> Tensor:
         """Return what the weight is multiplied by, of zeros and ones, without a gradient."""

@@ -86,7 +86,8 @@ class MaskHook(ExactHook):
     @override
     def forward(self, weight: Tensor) -> Tensor:
         if not self.is_packed:
-            return weight * self.mask
+            # FSDP may gather the weight in another dtype
+            return weight * self.mask.to(weight.dtype)
         if weight.shape == self.shape:
             return masked(weight, self.bits)
         return weight * unpacked_bits(self.bits, self.shape)

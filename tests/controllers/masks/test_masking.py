@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn, optim
 
+from nncfx.algorithms.movement_sparsity.mask import MovementMask
 from nncfx.controllers import MaskHook, MaskSet
 from nncfx.errors import CompressionError
+from nncfx.lc.penalty import CompressedWeight
 from nncfx.tracing import Insertion, WeightSite
 
 EMA: Any = optim.swa_utils.get_ema_multi_avg_fn(0.6)
@@ -30,6 +32,17 @@ def test_a_masked_entry_gets_no_gradient() -> None:
 def test_a_hook_follows_the_dtype_of_its_model(dtype: torch.dtype) -> None:
     hook = MaskHook.along(torch.ones(2), {0}).to(dtype)
     assert hook(torch.ones(2, dtype=dtype)).dtype == dtype
+
+
+def test_a_weight_that_is_gathered_in_another_dtype_keeps_it() -> None:
+    """As FSDP's mixed precision has it: hooks stay in the dtype of the parameter."""
+    weight = torch.ones(2, 2, dtype=torch.bfloat16)
+    hooks = [
+        MaskHook.along(torch.ones(2, 2), {0}),
+        MovementMask(torch.ones(2, 2), [1, 1]),
+        CompressedWeight(torch.ones(2, 2)).eval(),
+    ]
+    assert {hook(weight).dtype for hook in hooks} == {torch.bfloat16}
 
 
 def test_a_mask_along_some_axes_is_as_small_as_it_can_be() -> None:
