@@ -89,7 +89,7 @@ def _cross_entropy(*given: Any, **named: Any) -> Tensor:  # noqa: ANN401 (torch'
         is_counted = (target != found["ignore_index"]).to(logits.dtype)
         chosen = torch.where(target != found["ignore_index"], target, 0).unsqueeze(axis)
         hits = (1 - smoothing) * logarithms.gather(axis, chosen).squeeze(axis)
-        losses = -(hits + smoothing / classes * logarithms.sum(axis)) * is_counted
+        losses: Tensor = -(hits + smoothing / classes * logarithms.sum(axis)) * is_counted
         counts = is_counted
         if found["weight"] is not None:
             own = found["weight"].index_select(0, chosen.flatten())
@@ -98,10 +98,10 @@ def _cross_entropy(*given: Any, **named: Any) -> Tensor:  # noqa: ANN401 (torch'
         losses = -(logarithms * (target * (1 - smoothing) + smoothing / classes)).sum(axis)
     if reduction == "none":
         return losses
-    total = losses.sum()
-    if reduction == "sum":
-        return total
-    return total / (losses.numel() if counts is None else counts.sum())
+    total: Tensor = losses.sum()
+    if reduction == "mean":
+        total = total / (losses.numel() if counts is None else counts.sum())
+    return total
 
 
 _BAGS_NDIM: Final = 2

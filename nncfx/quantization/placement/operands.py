@@ -110,7 +110,7 @@ def _of_no_product(
         return Operands((), matrices, axis=0)
     ports = tuple(port for port in floats if port not in parameters)
     # of constants alone it is one: rounded, and with one scale, it would harm the weight it makes
-    is_constant = computed.issuperset(ports)
+    is_constant = computed >= set(ports)
     if kind in _ARITHMETIC and (is_constant or any(_is_row(operation, one) for one in computed)):
         ports = tuple(port for port in ports if port not in computed)
     return Operands(ports, problem=_elementwise_problem(kind, ports))
