@@ -139,6 +139,17 @@ class TaskConfig(NNCFConfig):
         names = [one.name for one in dataclasses.fields(NNCFConfig) if one.name != "user"]
         return NNCFConfig(**{name: getattr(self, name) for name in names})
 
+    @property
+    def code(self) -> Mapping[str, str]:
+        """The names of Python code, by the key that gives each."""
+        found = {"model.factory": self.model.factory, "metric": self.metric}
+        found["train.criterion"] = self.train.criterion
+        if self.data is not None:
+            found["data.factory"] = self.data.factory
+        if self.search is not None:
+            found["search.objective"] = self.search.objective
+        return {key: text for key, text in found.items() if ":" in text}
+
     @classmethod
     @override
     def schema(cls) -> dict[str, Any]:
@@ -204,6 +215,12 @@ class TaskConfig(NNCFConfig):
                 "nncfx.controllers.train_to_accuracy.",
             )
         if self.search is not None:
+            if self.metric == ACCURACY and self.search.eps >= 1:
+                yield Fault(
+                    path="search.eps",
+                    problem=f"{self.search.eps:g} of an accuracy, which is a fraction in [0, 1], "
+                    "so every model would do. Write 0.02 for two points.",
+                )
             yield from self._unread_training()
             yield from _unknown_runtime(self.search.runtime)
 

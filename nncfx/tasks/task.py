@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from nncfx.compressor import Metric, accuracy
 from nncfx.compressor.preflight import check_loaders, first_batch
-from nncfx.config import Section
+from nncfx.config import Fault, Section
+from nncfx.config.faults import config_error
 from nncfx.config.option import options_of
 from nncfx.errors import ArgumentError, ConfigError
 from nncfx.objectives import Objective
@@ -191,7 +192,21 @@ def read_task(path: str | Path) -> Task:
     path = Path(path)
     if path.suffix == ".py":
         return Task(config=_of_module(load_module(path, "the task"), path), path=path.resolve())
-    return Task(config=TaskConfig.from_json(path), path=path.resolve())
+    config = TaskConfig.from_json(path)
+    _check_files(config, path)
+    return Task(config=config, path=path.resolve())
+
+
+def _check_files(config: TaskConfig, path: Path) -> None:
+    """Refuse a config that names files of code which are not there; none of them is run."""
+    faults = []
+    for key, text in config.code.items():
+        home = text.rpartition(":")[0]
+        file = path.parent / home
+        if home.endswith(".py") and not file.is_file():
+            faults.append(Fault(path=key, problem=f"there is no file '{file}'. Check the path."))
+    if faults:
+        raise config_error(faults, f"'{path}'")
 
 
 def _of_module(module: ModuleType, path: Path) -> TaskConfig:

@@ -71,6 +71,24 @@ def test_a_fault_is_told_with_its_key(write: Write, sections: object, message: s
         _ = task.data, task.criterion, task.metric
 
 
+def test_files_of_code_that_are_not_there_are_all_told_when_the_config_is_read(
+    write: Write,
+) -> None:
+    path = write(export={}, model="no.py:model", data="gone.py:data", metric="net.py:twice")
+    with pytest.raises(ConfigError, match=r"2 faults") as raised:
+        read_task(path)
+    for key, file in (("data.factory", "gone.py"), ("model.factory", "no.py")):
+        told = f"{key}: there is no file '{path.parent / file}'. Check the path."
+        assert told in str(raised.value)
+
+
+def test_a_budget_of_all_accuracy_is_told_when_the_config_is_read(write: Write) -> None:
+    search = {"objective": "macs", "schemes": {"name": "Prune"}, "eps": 2}
+    with pytest.raises(ConfigError, match=r"search.eps: 2 of an accuracy, .*Write 0.02"):
+        read_task(write(search=search))
+    read_task(write(search=search, metric="net.py:twice"))  # of any other metric
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
