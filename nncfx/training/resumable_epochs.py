@@ -1,5 +1,6 @@
 """The epochs of a user's own loop, which a kill cannot hurt."""
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterator
@@ -10,13 +11,15 @@ import torch
 from typing_extensions import override
 
 from nncfx.controllers import Controller
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, MachineError
 from nncfx.narration import narrated
 from nncfx.training.loop_checkpoint import HasState, TrainingFile, settings_text
 
 __all__ = ["resumable_epochs"]
 
 _LOGGER: Final = logging.getLogger(__name__)
+_HELD: Final[set[Path]] = set()
+"""The locks of this process."""
 
 
 def resumable_epochs(
@@ -52,6 +55,7 @@ def resumable_epochs(
         ArgumentError: `epochs` is less than 1, a part keeps no state, or several processes train
             together.
         StorageError: `path` cannot be written, is damaged, or is of another training.
+        MachineError: another process trains on `path`.
     """
     if not isinstance(epochs, int) or epochs < 1:  # type: ignore[redundant-expr]  # swapped
         raise ArgumentError(
@@ -103,11 +107,49 @@ class _Generator(HasState):
 
 
 def _epochs(path: Path, epochs: int, parts: dict[str, HasState], identity: str) -> Iterator[int]:
-    file = TrainingFile(path, identity)
-    done = file.restore(parts)
-    if done:
-        with narrated("training") as narrator:
-            narrator.found(f"{done} of {epochs} epochs were done: the state is that of '{path}'")
-    for epoch in range(done, epochs):
-        yield epoch
-        file.save(epoch + 1, parts)
+    with _alone(path):
+        file = TrainingFile(path, identity)
+        done = file.restore(parts)
+        if done:
+            with narrated("training") as narrator:
+                told = f"{done} of {epochs} epochs were done: the state is that of '{path}'"
+                narrator.found(told)
+        for epoch in range(done, epochs):
+            yield epoch
+            file.save(epoch + 1, parts)
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep other processes from training on `path`; the lock ends with this one.
+
+    In one process an earlier loop may be alive still, as an error's traceback holds it.
+
+    Raises:
+        MachineError: another process trains on it.
+    """
+    lock = path.with_name(f"{path.name}.lock").absolute()
+    if lock in _HELD:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            import fcntl  # POSIX only; elsewhere two processes must not meet
+
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            handle = stack.enter_context(lock.open("wb"))
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise MachineError(
+                f"Another process trains on '{path}', and two would write over each other. Wait "
+                "for it to end or stop it, or name another file.",
+            ) from error
+        except (ImportError, OSError):
+            yield  # a file that can be written nowhere here is told when it is written
+            return
+        _HELD.add(lock)
+        try:
+            yield
+        finally:
+            _HELD.discard(lock)
+            lock.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from torch import nn
 
 import nncfx
 from nncfx.controllers import Controller
-from nncfx.errors import ArgumentError, StorageError
+from nncfx.errors import ArgumentError, MachineError, StorageError
 from nncfx.training import resumable_epochs
 
 QUANTIZED_AND_SPARSE = {
@@ -159,3 +159,21 @@ torch.distributed.destroy_process_group()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "Several processes train together" in done.stdout
+
+
+def test_a_file_on_which_another_process_trains_is_refused(tmp_path: Path) -> None:
+    path, code = tmp_path / "run", "import fcntl, sys; f = open(sys.argv[1], 'wb'); "
+    code += "fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, f"{path}.lock"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(MachineError, match=r"Another process trains on '.*run', and two"):
+            list(resumable_epochs(path, 1, made()))
+        other.communicate()
+    epochs = resumable_epochs(path, 2, made())
+    assert next(epochs) == 0
+    # in a notebook, the loop that an error ended is alive still
+    assert list(resumable_epochs(path, 1, made())) == [0]
+    epochs.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["run"]
