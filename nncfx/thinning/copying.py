@@ -109,8 +109,9 @@ def _other(value: Any, memo: dict[int, Any]) -> Any:
     is_module = isinstance(value, nn.Module)
     parts = all_modules(value) if is_module else ()
     for tensor in tensors_in([value, *(vars(module) for _, module in parts)]):
-        # deepcopy refuses those that were computed
-        if not tensor.is_leaf and id(tensor) not in memo:
+        # deepcopy refuses those that were computed, and sparse ones by rows or columns
+        is_refused = not tensor.is_leaf or tensor.layout != torch.strided
+        if is_refused and id(tensor) not in memo:
             memo[id(tensor)] = tensor.detach().clone()
     made = copy.deepcopy(value, memo)
     if is_module:

@@ -155,3 +155,14 @@ def test_numbers_that_share_their_memory_share_it_in_the_copy() -> None:
     made.get_buffer("count").add_(1)
     assert [int(one) for one in made.buffers()] == [4, 4, 3]
     assert [int(one) for one in model.buffers()] == [3, 3, 3]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_tensors_come_along(layout: torch.layout) -> None:
+    module = nn.Module()
+    module.register_buffer("edges", torch.eye(3).to_sparse(layout=layout))
+    made = copied(module, {}).edges
+    assert made is not module.edges
+    assert made.layout == layout
+    assert torch.equal(made.to_dense(), torch.eye(3))

@@ -41,7 +41,9 @@ def integer_weights(model: NNCFNetwork) -> dict[str, tuple[IntegerTensor, Quanti
     names: dict[object, list[str]] = {}
     tensors: Mapping[str, Tensor] = constants_of(model)
     for name, one in tensors.items():
-        place = (one.data_ptr(), one.shape, one.stride()) if one.numel() else id(one)
+        # a sparse tensor, such as the edges of a graph, has no place of its own
+        has_place = one.numel() and one.layout == torch.strided
+        place = (one.data_ptr(), one.shape, one.stride()) if has_place else id(one)
         names.setdefault(place, []).append(name)
     found = {}
     for same in names.values():

@@ -185,6 +185,8 @@ class PackedLinear(PackedWeight):
 
     @override
     def forward(self, x: Tensor) -> Tensor:
+        if x.is_nested:  # of rows that are not all one matrix
+            return F.linear(x, self.weight, self.bias)
         found = self.product(x.reshape(-1, x.shape[-1]))
         if self.bias is not None:
             found = found + self.bias

@@ -168,3 +168,35 @@ def test_a_packed_model_compiles_to_one_graph() -> None:
     for rows in (1, 9):
         x = torch.randn(rows, 64)
         torch.testing.assert_close(compiled(x), packed(x), rtol=1e-5, atol=1e-5)
+
+
+class Edges(nn.Module):
+    """A layer of a graph network: the sparse matrix of its edges is a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 16)
+        edges = torch.eye(6) + torch.eye(6).roll(1, 0)
+        self.register_buffer("edges", edges.to_sparse(), persistent=False)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        assert isinstance(self.edges, Tensor)
+        return self.edges @ self.layer(x)
+
+
+def test_a_model_with_a_sparse_buffer_is_packed() -> None:
+    torch.manual_seed(0)
+    model, x = Edges().eval(), torch.randn(6, 32)
+    packed = quantize_weights(model, [x], bits=8, pack=True)
+    assert isinstance(packed.layer, PackedLinear)
+    torch.testing.assert_close(packed(x), model(x), rtol=0.02, atol=0.02)
+
+
+def test_a_packed_layer_takes_nested_tensors() -> None:
+    torch.manual_seed(0)
+    layer, rows = nn.Linear(32, 16), [torch.randn(3, 32), torch.randn(5, 32)]
+    packed = quantize_weights(nn.Sequential(layer), [rows[0]], bits=8, pack=True)
+    found = packed(torch.nested.nested_tensor(rows, layout=torch.jagged))
+    for one, row in zip(found.unbind(), rows, strict=True):
+        torch.testing.assert_close(one, packed(row))
