@@ -123,6 +123,15 @@ class ChannelPruningController(Controller):
         self.level = params.target  # what is out of reach raises
         self._warn_missed_target()
         self.level = config.pruning_init
+        if config.pruning_init and not self.level:
+            _LOGGER.warning(
+                "%s removes nothing at its 'pruning_init' %g: the level is a fraction of the "
+                "groups of each set, rounded down to whole ones, and the largest set, '%s', has "
+                "%d. Raise 'pruning_init', or allow other widths by 'align': 1.",
+                config.algorithm,
+                config.pruning_init,
+                *max((one.size, one.name) for one in self.channels.prunable)[::-1],
+            )
         frozen = params.num_init_steps
         if params.schedule != "baseline":
             frozen += params.pruning_steps

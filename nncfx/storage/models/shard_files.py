@@ -148,6 +148,12 @@ def read_folder_description(folder: Path) -> dict[str, Any]:
         StorageError: there is none, or not one of ours, or of a later version.
     """
     path = folder / _DESCRIPTION
+    if not path.exists() and (folder / "config.json").exists():
+        raise StorageError(
+            f"'{folder}' is no checkpoint of nncfx.save, but the folder of a model that "
+            "transformers reads, quantized or not: it has a config.json. Load it there: "
+            f"transformers.AutoModelForCausalLM.from_pretrained({str(folder)!r}).",
+        )
     text = read_text(path)
     try:
         found = read_json(text)

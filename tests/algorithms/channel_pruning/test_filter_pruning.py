@@ -1,5 +1,7 @@
 """Filter pruning: what it spares, what it masks, and that masked equals thinned."""
 
+from typing import Any
+
 import pytest
 import torch
 from pytorchcv.models.mobilenetv2 import mobilenetv2_w1
@@ -46,7 +48,7 @@ def applied(
     model: nn.Module | None = None,
     inputs: Tensor = INPUTS,
     *,
-    scopes: dict[str, list[str]] | None = None,
+    scopes: dict[str, Any] | None = None,
     **params: object,
 ) -> ChannelPruningController:
     every_width = {"align": 1}  # small layers with few aligned widths
@@ -230,6 +232,13 @@ def test_a_target_that_an_alignment_keeps_from_pruning_anything_is_told(
     (told,) = caplog.messages
     assert told.startswith("filter_pruning removes nothing at its target 0.4")
     assert "'params.pruning_target'" in told
+
+
+def test_a_first_level_of_less_than_a_group_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    applied(scopes={"pruning_init": 0.01})
+    (told,) = caplog.messages
+    assert told.startswith("filter_pruning removes nothing at its 'pruning_init' 0.01: ")
+    assert "the largest set, 'conv" in told
 
 
 def test_masks_stand_on_both_sides_of_a_channel() -> None:

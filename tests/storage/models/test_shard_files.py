@@ -195,6 +195,12 @@ def test_files_that_are_no_tensors_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("group")
+def test_a_folder_of_transformers_is_told(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(StorageError, match=r"that transformers reads, .*\.from_pretrained\("):
+        nncfx.load(tmp_path, nn.Linear(2, 2))
+
+
 def test_what_the_first_process_cannot_do_fails_in_it_as_it_is() -> None:
     def failing() -> None:
         raise ValueError("no")
