@@ -59,16 +59,9 @@ class HookChain:
             # what is derived from it is the machine's, a tracer's or our own
             if type(error) is not RuntimeError:
                 raise
-            mend = (
-                "A function of torch.func, such as vmap or grad, calls it: leave that part of the "
-                "forward out of the graph by nncfx.tracing.no_nncf_trace()."
-                if is_transformed()
-                else "If the layer or the inputs have other sizes than when the hook was made, "
-                "wrap the model again as it is now."
-            )
             raise HookError(
                 f"The hook {type(hook).__name__} at '{self.site}' fails on a tensor of shape "
-                f"{tuple(given.shape)}: {error}. {mend}",
+                f"{tuple(given.shape)}: {error}. {_mend(error)}",
             ) from error
 
     def refusal(self, hook: nn.Module, given: torch.Tensor, result: Any) -> HookError:
@@ -86,6 +79,24 @@ class HookChain:
             "there takes a tensor of the same shape, dtype and device as without the hook. "
             "Let the hook's forward keep all three.",
         )
+
+
+def _mend(error: RuntimeError) -> str:
+    """Return what to do where a hook fails with `error`."""
+    if is_transformed():
+        return (
+            "A function of torch.func, such as vmap or grad, calls it: leave that part of the "
+            "forward out of the graph by nncfx.tracing.no_nncf_trace()."
+        )
+    if "requires grad as a constant" in str(error):
+        return (
+            "torch.jit.trace makes constants of what a hook learns: call "
+            "model.requires_grad_(False) first, or trace controller.strip()."
+        )
+    return (
+        "If the layer or the inputs have other sizes than when the hook was made, wrap the model "
+        "again as it is now."
+    )
 
 
 def is_alike(result: Any, given: torch.Tensor) -> bool:

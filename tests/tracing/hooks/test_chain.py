@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import nncfx
 from nncfx.errors import HookError
 from nncfx.tracing.hooks.chain import HookChain, carried, carry, drop, is_alike, substitute
 
@@ -138,3 +139,18 @@ def test_a_hook_that_does_not_fit_is_named_and_a_fault_of_the_machine_passes() -
         carried(holder, "_nncf_weight", given)
     with pytest.raises(torch.OutOfMemoryError):
         HookChain("conv.weight", (Fail(torch.OutOfMemoryError("full")),))(given)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_a_script_of_a_hook_that_learns_says_what_to_do() -> None:
+    config = {"compression": {"algorithm": "quantization"}}
+    x = torch.randn(2, 4)
+    _, model = nncfx.create_compressed_model(
+        nn.Sequential(nn.Linear(4, 3)), config, x, calibration_batches=[x]
+    )
+    model.eval()
+    with pytest.raises(HookError, match=r"torch.jit.trace makes .*requires_grad_\(False\)"):
+        torch.jit.trace(model, x)  # type: ignore[no-untyped-call]  # torch leaves it so
+    script = torch.jit.trace(model.requires_grad_(False), x)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(script(x), model(x))
