@@ -83,7 +83,8 @@ def captured_program(
         # Python's len() is a number; only the code itself, read strictly, says of what
         strict = captured(TorchExportStrictStrategy(verbose=False))
         if strict is not None and not _fixes_batch(strict, call, opened):
-            program = strict
+            # code read strictly is another road past the hooks, on which none may be lost
+            program = strict if _quantizers(strict) == _quantizers(program) else program
     if program is None:
         return None
     _remove_assertions(program)
@@ -117,6 +118,10 @@ def _fixes_batch(program: torch.export.ExportedProgram, call: Call, opened: Any)
         if isinstance(one, torch.SymInt)
     }
     return len(symbols) < len(dims)
+
+
+def _quantizers(program: torch.export.ExportedProgram) -> int:
+    return sum("fake_quantize" in str(node.target) for node in program.graph.nodes)
 
 
 def _has_other_form(node: fx.Node) -> bool:

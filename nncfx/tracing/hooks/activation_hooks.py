@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.overrides import (
     TorchFunctionMode,
     _get_current_function_mode_stack,
@@ -38,7 +37,7 @@ from nncfx.tracing.calls.call_numbers import (
 from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
 from nncfx.tracing.hooks.boundary_hooks import BoundaryHooks
 from nncfx.tracing.hooks.chain import HookChain, substitute
-from nncfx.tracing.hooks.spelled_functions import spelled_functions
+from nncfx.tracing.hooks.spelled_functions import SpelledCalls
 
 __all__ = [
     "CALLS",
@@ -101,10 +100,7 @@ class CallPlan:
         counts: This is the root, and some module's calls are numbered.
         ranked: The same hooks as `functions`, by what compiled code counts, which has no sites:
             function, whether the call reads floats, and its rank among such calls.
-        watched: Function object to spelling, for all of torch's functions that `functions` names.
-        watched_pairs: The same. Compiled code compares functions by identity; it may not read
-            their names, nor look them up in a dict.
-        reads_attribute: `functions` names an attribute, such as `x.T`.
+        watched: All of torch's functions that `functions` names.
         reported: Spellings of functions that were called in another way than traced, and of which
             that was told.
     """
@@ -119,23 +115,15 @@ class CallPlan:
     is_called_by_hooked: bool = False
     counts: bool = False
     ranked: Mapping[tuple[str, bool, int], CallHooks] = field(init=False, compare=False)
-    watched: Mapping[Callable[..., Any], str] = field(init=False, compare=False)
-    watched_pairs: tuple[tuple[Callable[..., Any], str], ...] = field(init=False, compare=False)
-    reads_attribute: bool = field(init=False, compare=False)
+    watched: SpelledCalls = field(init=False, compare=False)
     reported: set[str] = field(init=False, compare=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        names = {name for name, _, _ in self.functions}
         calls = self.functions.items()
         ranked = {(name, one.reads_floats, one.rank): one for (name, _, _), one in calls}
         object.__setattr__(self, "ranked", ranked)
-        watched = {
-            func: name for name in sorted(names) for func in spelled_functions().get(name, ())
-        }
-        called = {name for func, name in watched.items() if func.__name__ != "__get__"}
+        watched = SpelledCalls.of({name for name, _, _ in self.functions})
         object.__setattr__(self, "watched", watched)
-        object.__setattr__(self, "watched_pairs", tuple(watched.items()))
-        object.__setattr__(self, "reads_attribute", bool(set(watched.values()) - called))
 
     @override
     def __reduce__(self) -> Any:
@@ -230,7 +218,7 @@ class CallPlan:
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if self.functions:
-            if self.reads_attribute and torch.compiler.is_compiling():
+            if self.watched.reads_attribute and torch.compiler.is_compiling():
                 raise HookError(_NOT_COMPILED)
             counts = calls_so_far(self.module) if self.is_repeated else {}
             with _SiteMode(self, counts):
@@ -304,7 +292,6 @@ class _SiteMode(TorchFunctionMode):
         self._sites = plan.functions
         self._counts = counts
         self._watched = plan.watched
-        self._watched_pairs = plan.watched_pairs
 
     @override
     def __torch_function__(
@@ -320,7 +307,7 @@ class _SiteMode(TorchFunctionMode):
         if func is COMPOSITE:
             with self:
                 return composite_apart(*args, **kwargs)
-        name = self._spelt(func, kwargs)
+        name = self._watched.spelling(func, args, kwargs)
         if name is None:
             return _called(func, args, kwargs)
         hooks = self._hooks_at(name, args, kwargs)
@@ -349,16 +336,6 @@ class _SiteMode(TorchFunctionMode):
         elif turn >= times:
             self._plan.report(name, f"more often than the {times} times")
         return self._sites.get((*call, turn))
-
-    def _spelt(self, func: Callable[..., Any], kwargs: Mapping[str, Any]) -> str | None:
-        if func is F.relu:
-            return "relu_" if kwargs.get("inplace") else "relu"
-        if not torch.compiler.is_compiling():
-            return self._watched.get(func)
-        for watched, name in self._watched_pairs:
-            if func is watched:
-                return name
-        return None
 
 
 def _holds_floats(values: tuple[Any, ...] | list[Any]) -> bool:

@@ -13,6 +13,7 @@ from nncfx.export import export_onnx
 from nncfx.export.capture.captured_program import captured_program
 from nncfx.quantization import QuantizeOptions, quantize
 from nncfx.runtimes import BuildOptions, runtime_named
+from nncfx.tracing.hooks import spelled_functions
 
 
 class _Einsum(nn.Module):
@@ -85,6 +86,33 @@ def test_a_length_leaves_the_batch_open(is_quantized: bool, tmp_path: Path) -> N
         torch.testing.assert_close(
             torch.from_numpy(found), model(x).detach(), atol=1e-4, rtol=1e-3
         )
+
+
+class _Sum(_Lengths):
+    """It adds, by an operator, what the next layer reads."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.reshape(len(x), -1)
+        return self.layer(x + x.relu())
+
+
+def test_quantizers_at_operators_stand_in_a_file_whose_batch_is_open(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 4)
+    model = quantize(_Sum(), [x])
+    nodes = onnx.load(export_onnx(model, tmp_path / "m.onnx", x).path).graph.node
+    (added,) = (node.output[0] for node in nodes if node.op_type == "Add")
+    assert [node.op_type for node in nodes if added in node.input] == ["QuantizeLinear"]
+
+
+def test_code_that_is_read_past_the_hooks_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spelled_functions, "_operators", tuple)
+    x = torch.randn(2, 3, 4)
+    model = quantize(_Sum(), [x])
+    with pytest.raises(ExportError, match=r"fixes the batch .* dynamic_batch=False"):
+        export_onnx(model, tmp_path / "m.onnx", x)
 
 
 class _Checked(nn.Module):

@@ -247,11 +247,38 @@ def test_a_hooked_model_compiles_without_graph_breaks(site: str, x: torch.Tensor
     assert torch.equal(compiled(x), model(x))
 
 
+@pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects")  # of modes
+@pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("site", SITES)
-def test_a_hooked_model_exports(site: str, x: torch.Tensor) -> None:
+def test_a_hooked_model_exports(site: str, strict: bool, x: torch.Tensor) -> None:
     model = wrap(Net().eval(), x)
     hook(model, SITES[site])
-    assert torch.equal(torch.export.export(model, (x,)).module()(x), model(x))
+    program = torch.export.export(model, (x,), strict=strict)
+    assert torch.equal(program.module()(x), model(x))
+
+
+class Operators(nn.Module):
+    """Writes its operations as Python's operators, a tensor on either side."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x @ x.t() + (2 - x[:, :3]) * 3
+        y = -y / (1 + y**2) - 4 / (y + 99)
+        y -= 2**y
+        return y % 3
+
+
+@pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects")  # of modes
+@pytest.mark.parametrize("strict", [False, True])
+def test_hooks_at_operators_are_exported(strict: bool, x: torch.Tensor) -> None:
+    model = wrap(Operators(), x)
+    addresses = model.nncf.graph.addresses
+    assert len(addresses) == 16
+    for address in addresses:
+        plain = wrap(Operators(), x)
+        hook(plain, PostSite(address))
+        program = torch.export.export(plain, (x,), strict=strict)
+        assert torch.equal(program.module()(x), plain(x)), address
+        assert not torch.equal(plain(x), model(x))
 
 
 class Attributes(nn.Module):
