@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -160,3 +161,32 @@ def test_two_processes_do_what_one_does(task: list[str]) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_torchs_checkpoints_hold_the_optimizer_of_what_hooks_learn(tmp_path: Path) -> None:
+    def made() -> tuple[nn.Module, torch.optim.Optimizer]:
+        config = {"compression": {"algorithm": "rb_sparsity"}}
+        controller, model = nncfx.create_compressed_model(sharded(), config, X)
+        return model, torch.optim.AdamW(controller.parameter_groups(lr=0.1))
+
+    def stepped(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+        torch.manual_seed(1)  # rb draws
+        optimizer.zero_grad()
+        model(X).square().sum().backward()
+        optimizer.step()
+        return [whole(one.detach()) for one in model.parameters()]
+
+    def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+    one, other = made(), made()
+    stepped(*one)
+    dcp.save(state(*one), checkpoint_id=tmp_path / "step")
+    stepped(*other)  # makes the states that are read in place
+    stepped(*other)
+    read = state(*other)
+    dcp.load(read, checkpoint_id=tmp_path / "step")
+    other[0].load_state_dict(read["model"])
+    other[1].load_state_dict(read["optimizer"])
+    for mine, its in zip(stepped(*other), stepped(*one), strict=True):
+        torch.testing.assert_close(mine, its, atol=0, rtol=0)
