@@ -18,6 +18,11 @@ _MENDS: Final = {
     "model.set_experts_implementation('batched_mm'), before it is quantized.",
 }
 """By operation, in place of the general advice."""
+_OF_DERIVATIVES: Final = (
+    "fake tensor in the exported program constant's list",
+    "'Tensor' object has no attribute 'constant'",
+)
+"""What torch.export says of a forward that takes derivatives of its own."""
 _SOURCE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n {4}(\S[^\n]*))?')
 _OWN: Final = str(Path(__file__).parents[2])
 _COLOUR: Final = re.compile(r"\x1b?\[\d+m")
@@ -51,6 +56,12 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
         return ExportError(
             f"{model} cannot be exported: its forward branches on the values of a tensor{where} "
             f"({reason}). Use torch.where, or torch.cond, instead of the branch.",
+        )
+    if any(one in reason for one in _OF_DERIVATIVES):
+        return ExportError(
+            f"{model} cannot be exported{where}: its forward makes tensors that torch.export "
+            "takes for constants, as torch.autograd.grad and torch.func do, and derivatives have "
+            "no ONNX form. Export the part whose output is differentiated by itself.",
         )
     return ExportError(
         f"{model} cannot be exported{where}: {type(chain[-1]).__name__}: {reason.rstrip('.')}. "

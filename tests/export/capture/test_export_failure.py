@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.func import grad, vmap
 from torch.nn import functional
+from typing_extensions import override
 
 from nncfx.errors import ExportError
 from nncfx.export import export_onnx
@@ -108,3 +110,27 @@ def test_experts_that_onnx_cannot_compute_are_told_of(tmp_path: Path) -> None:
         export_onnx(model, tmp_path / "m.onnx", tokens)
     model.set_experts_implementation("batched_mm")
     export_onnx(model, tmp_path / "m.onnx", tokens)
+
+
+class Energy(nn.Module):
+    """Forces are the derivative of an energy, which the forward takes."""
+
+    def __init__(self, *, is_functional: bool) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        self.is_functional = is_functional
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        if self.is_functional:
+            return vmap(grad(lambda one: self.net(one).squeeze(-1)))(x)
+        with torch.enable_grad():
+            x = x.detach().requires_grad_(True)
+            return torch.autograd.grad(self.net(x).sum(), x)[0]
+
+
+@pytest.mark.parametrize("is_functional", [True, False])
+def test_derivatives_in_a_forward_are_told(tmp_path: Path, *, is_functional: bool) -> None:
+    model = Energy(is_functional=is_functional).eval()
+    with pytest.raises(ExportError, match=r"derivatives have no ONNX form\. Export the part"):
+        export_onnx(model, tmp_path / "m.onnx", torch.randn(2, 3))
