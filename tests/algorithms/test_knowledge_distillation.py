@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nncfx.algorithms.knowledge_distillation.controller import KnowledgeDistillationController
 from nncfx.algorithms.knowledge_distillation.loss import tempered_cross_entropy
@@ -104,6 +105,18 @@ def test_a_compressed_teacher_teaches_as_it_computes(item: dict[str, Any]) -> No
         expected = (model.train()(inputs) - teacher.eval()(inputs)).square().mean()
     assert float(controller.loss().detach()) == pytest.approx(float(expected))
     assert len(list(model.parameters())) == 2
+
+
+def test_a_teacher_in_float_takes_what_a_student_gets_in_half_precision() -> None:
+    """As under FSDP's mixed precision, which casts weights and inputs of the student alone."""
+    controller, model = applied(nn.Linear(3, 2), torch.ones(1, 3))
+    inputs = torch.randn(4, 3).bfloat16()
+    expected = F.linear(inputs.float(), model.weight, model.bias)
+    for one in model.parameters():
+        one.data = one.bfloat16()
+    outputs = model.train()(inputs)
+    distance = (outputs.float() - expected).square().mean()
+    torch.testing.assert_close(controller.compression_loss(), distance)
 
 
 def test_a_teacher_of_other_outputs_is_refused() -> None:

@@ -5,6 +5,7 @@ from typing import Any, Self, final
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 from typing_extensions import override
 
 from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillationConfig
@@ -88,9 +89,18 @@ class Teacher(nn.Module):
                 "knowledge_distillation has seen outputs of the model and no call of it, so that "
                 "the teacher cannot be called alike. Call the wrapped model, not its parts.",
             )
-        args, kwargs = tensor_copies(self.call)
+        args, kwargs = pytree.tree_map_only(Tensor, self._in_own_dtype, tensor_copies(self.call))
         # a forward that takes derivatives turns gradients on itself
         return [one.detach() for one in tensors_in(self(*args, **kwargs))]
+
+    def _in_own_dtype(self, given: Tensor) -> Tensor:
+        """Return an input in the dtype of all weights where it is a narrower one.
+
+        FSDP's mixed precision gives the student its inputs, and weights, in bfloat16.
+        """
+        own = {one.dtype for one in self.buffers() if one.is_floating_point()}
+        is_half = given.dtype in (torch.float16, torch.bfloat16)
+        return given.float() if is_half and own == {torch.float32} else given
 
     @override
     def train(self, mode: bool = True) -> Self:
