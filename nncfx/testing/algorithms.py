@@ -261,7 +261,9 @@ def the_schedule_rises_to_its_target(subject: AlgorithmSubject) -> None:
         seen.append(controller.target_level)
     assert all(a <= b for a, b in itertools.pairwise(seen))
     assert seen[-1] == seen[-2] == controller.scheduler.level == controller.scheduler.final_level
-    assert seen[-1] > seen[0] or not subject.has_level
+    assert seen[-1] > seen[0] or not subject.has_level, (
+        "no epoch raises the level; an algorithm without one is AlgorithmSubject(has_level=False)"
+    )
     if subject.has_level:
         _reach(controller, controller.scheduler.final_level)
     assert controller.compression_stage() is CompressionStage.FULLY_COMPRESSED

@@ -128,13 +128,18 @@ def _made(builder: Builder[Any], made: _Made, kind: type) -> _Made:
     """Return what a builder has made, which may be somebody's own.
 
     Raises:
-        ArgumentError: it is not of this kind.
+        ArgumentError: it is not of this kind, or a controller without a scheduler.
     """
     if not isinstance(made, kind):
         what = "controller()" if kind is Controller else "plan()"
         raise ArgumentError(
             f"{type(builder).__name__}.{what} returned a {type(made).__name__}; it must return "
             f"{'a Controller' if kind is Controller else 'a list of Insertion'}.",
+        )
+    if isinstance(made, Controller) and not hasattr(made, "scheduler"):
+        raise ArgumentError(
+            f"{type(made).__name__} has no scheduler. Set self.scheduler in its __init__, such as "
+            "to sparsity_scheduler(self, config.params, ...), or has_level = False in its class.",
         )
     return made
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import Tensor, nn
+from typing_extensions import override
 
 import nncfx
 from nncfx.config import (
@@ -16,7 +17,7 @@ from nncfx.config import (
     register_algorithm_config,
     unregister_algorithm_config,
 )
-from nncfx.controllers import CompositeController, builder_for
+from nncfx.controllers import CompositeController, Controller, Statistics, builder_for
 from nncfx.errors import (
     ArgumentError,
     CompressionError,
@@ -457,5 +458,20 @@ def test_a_builder_that_returns_nothing_is_told(
     monkeypatch.setattr(builder, method, lambda *_: None)
     with pytest.raises(
         ArgumentError, match=rf"MagnitudeSparsityBuilder.{method}\(\) returned a NoneType; it must"
+    ):
+        create_compressed_model(nn.Linear(2, 2), config, torch.ones(1, 2))
+
+
+def test_a_controller_without_a_scheduler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unscheduled(Controller):
+        @override
+        def statistics(self) -> Statistics:
+            raise NotImplementedError
+
+    config = {"compression": {"algorithm": "magnitude_sparsity"}}
+    builder = type(builder_for(NNCFConfig.from_dict(config).compression[0]))
+    monkeypatch.setattr(builder, "controller", lambda _, model, __: Unscheduled(model, "own", []))
+    with pytest.raises(
+        ArgumentError, match=r"Unscheduled has no scheduler\. Set .* has_level = F"
     ):
         create_compressed_model(nn.Linear(2, 2), config, torch.ones(1, 2))

@@ -10,9 +10,7 @@ from typing_extensions import override
 
 from nncfx.algorithms.const_sparsity.config import ConstSparsityConfig
 from nncfx.controllers import (
-    BaselineSchedule,
     Controller,
-    EpochScheduler,
     MaskSet,
     SparsityStatistics,
     sparsity_statistics,
@@ -36,11 +34,6 @@ class ConstSparsityController(Controller):
     def __init__(self, model: nn.Module, config: ConstSparsityConfig, masks: MaskSet) -> None:
         super().__init__(model, ALGORITHM, [config])
         self.masks = masks
-        self.scheduler = EpochScheduler(self, BaselineSchedule(target=0.0), 0)
-
-    @override
-    def _apply(self, level: float) -> None:
-        """Do nothing: the masks are those of the plan."""
 
     @override
     def statistics(self) -> SparsityStatistics:

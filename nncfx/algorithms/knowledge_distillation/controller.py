@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillationConfig
 from nncfx.algorithms.knowledge_distillation.loss import DistillationLoss
-from nncfx.controllers import BaselineSchedule, Controller, EpochScheduler, Statistics, table
+from nncfx.controllers import Controller, Statistics, table
 from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork, bake, inputs_for, is_strippable, strip
 from nncfx.tracing import as_call
@@ -68,7 +68,6 @@ class KnowledgeDistillationController(Controller):
         super().__init__(model, ALGORITHM, [config])
         self.config = config
         self.compression_loss = self._distillation = loss
-        self.scheduler = EpochScheduler(self, BaselineSchedule(target=0.0), 0)
 
     def learn_from(self, teacher: nn.Module) -> None:
         """Compare with `teacher`, not with the model before compression.
@@ -100,10 +99,6 @@ class KnowledgeDistillationController(Controller):
                 f"{shapes[1]} of the same inputs. Give one that returns what the model does."
             )
         loss.teacher.take_over(network)
-
-    @override
-    def _apply(self, level: float) -> None:
-        """Do nothing: there is no level."""
 
     @override
     def statistics(self) -> DistillationStatistics:

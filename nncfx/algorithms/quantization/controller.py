@@ -18,7 +18,7 @@ from nncfx.algorithms.quantization.statistics import (
     QuantizationStatistics,
     QuantizerStatistics,
 )
-from nncfx.controllers import BaselineSchedule, CompressionStage, Controller, EpochScheduler
+from nncfx.controllers import CompressionStage, Controller
 from nncfx.controllers.base.states import check_keys
 from nncfx.network import NNCFNetwork
 from nncfx.operators import OTHER
@@ -58,7 +58,6 @@ class QuantizationController(Controller):
         super().__init__(model, ALGORITHM, [config])
         self.config = config
         self.hooks = tuple(hooks)
-        self.scheduler = EpochScheduler(self, BaselineSchedule(target=0.0), 0)
         self._epoch_begun(0 if config.params is None else -1)
 
     @override
@@ -83,10 +82,6 @@ class QuantizationController(Controller):
         inputs = calibration_inputs(batches, self.model, samples)
         ranges = ranges_of_config(self.config, self.model.nncf.graph)
         calibrate(self.model, self.hooks, inputs, ranges)
-
-    @override
-    def _apply(self, level: float) -> None:
-        """Do nothing: there is no level."""
 
     @override
     def _epoch_begun(self, epoch: int) -> None:

@@ -13,7 +13,8 @@ from nncfx.controllers.base.composite_scheduler import CompositeScheduler
 from nncfx.controllers.base.loop_watch import LoopWatch
 from nncfx.controllers.base.losses import CompressionLoss, ZeroLoss
 from nncfx.controllers.base.nncf_names import instead_of
-from nncfx.controllers.base.schedulers import Scheduler
+from nncfx.controllers.base.schedulers import EpochScheduler, Scheduler
+from nncfx.controllers.base.schedules import BaselineSchedule
 from nncfx.controllers.base.shared_gradients import average_gradients
 from nncfx.controllers.base.stage import CompressionStage
 from nncfx.controllers.base.states import check_keys
@@ -37,7 +38,8 @@ class Controller(abc.ABC):
         model: The wrapped model; that of a finished one may be plain.
         algorithm: The name of the algorithm, as the config spells it.
         configs: The configs of the algorithms behind this handle, scopes merged in.
-        scheduler: Sets the level while training goes on; each algorithm puts its own here.
+        scheduler: Sets the level while training goes on; each algorithm with a level puts its own
+            here.
         compression_loss: What the algorithm adds to the loss of the task.
         has_level, needs_loss: Whether a level can be set; whether training has to add the loss.
     """
@@ -58,6 +60,8 @@ class Controller(abc.ABC):
         multiplied = [one.algorithm for one in self.configs if one.lr_multiplier != 1]
         self._watch = LoopWatch(model, algorithm if self.needs_loss else "", multiplied)
         self._carry()
+        if not self.has_level:
+            self.scheduler = EpochScheduler(self, BaselineSchedule(target=0.0), 0)
 
     def _carry(self) -> None:
         """Let how far the schedule has come travel with the masks, in the `state_dict`."""
@@ -290,9 +294,12 @@ class Controller(abc.ABC):
     def statistics(self) -> Statistics:
         """Return what has been done to the model so far."""
 
-    @abc.abstractmethod
     def _apply(self, level: float) -> None:
-        """Bring the model to `level`, a number in [0, 1)."""
+        """Bring the model to `level`, a number in [0, 1), if the algorithm has one."""
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say how it reaches a level of {level}. Define its "
+            "_apply(level), or set has_level = False.",
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return level and scheduler as plain values; masks are in the model's `state_dict`.

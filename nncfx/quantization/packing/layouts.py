@@ -93,7 +93,7 @@ def unsigned(values: Tensor, stored: IntegerTensor) -> Tensor:
 
 
 def centred(stored: IntegerTensor) -> IntegerTensor:
-    """Return integers of a symmetric grid counted from 0 where a file has a zero point for them."""
+    """Return integers of a symmetric grid counted from 0, where a file has a zero point."""
     if stored.values.dtype != torch.uint8 or stored.codebook is not None:
         return stored
     middle = 2 ** (stored.bits - 1)

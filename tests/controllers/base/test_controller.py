@@ -354,3 +354,31 @@ def test_an_average_of_weights_does_not_bring_an_old_schedule_back() -> None:
     model.load_state_dict(average.module.state_dict())
     controller.scheduler.epoch_step()
     assert (controller.scheduler.current_epoch, round(controller.level, 1)) == (2, 0.8)
+
+
+class Plain(Controller):
+    """Has neither a level nor anything of its own, but for statistics."""
+
+    has_level = False
+
+    @override
+    def statistics(self) -> Applied:
+        return Applied(levels=())
+
+
+def test_a_controller_without_a_level_follows_epochs_by_itself() -> None:
+    controller = Plain(nn.Linear(1, 1), "plain", [])
+    for _ in range(3):
+        controller.scheduler.epoch_step()
+        controller.scheduler.step()
+    assert controller.scheduler.current_epoch == 2
+    with pytest.raises(ArgumentError, match="'plain' has no level"):
+        controller.level = 0.5
+
+
+def test_a_level_that_no_method_reaches_is_told() -> None:
+    class Levelled(Plain):
+        has_level = True
+
+    with pytest.raises(NotImplementedError, match=r"Levelled .* Define its _apply\(level\)"):
+        Levelled(nn.Linear(1, 1), "levelled", []).level = 0.5
