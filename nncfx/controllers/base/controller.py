@@ -27,6 +27,7 @@ from nncfx.storage.models.sharded_models import gathered
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.hooks.carried_state import CarriedState
 from nncfx.tracing.hooks.store import own_parameters
+from nncfx.tracing.hooks.validation import check_places
 
 __all__ = ["Controller"]
 
@@ -129,6 +130,7 @@ class Controller(abc.ABC):
         Raises:
             ArgumentError: when set to a number that is not in [0, 1), or on an algorithm that
                 has no level to set.
+            GraphError: when set, where modules have other names than when they were compressed.
         """
         return self._level_now()
 
@@ -140,6 +142,8 @@ class Controller(abc.ABC):
                 f"'{self.algorithm}' has no level that could be set to {level}. Set the level of "
                 "another algorithm, or leave it.",
             )
+        if isinstance(self.model, NNCFNetwork):
+            check_places(self.model.nncf.hooks, self.model)
         with gathered(self.model):
             self._apply(level)
         self._level = level
@@ -209,6 +213,7 @@ class Controller(abc.ABC):
         """
         if not isinstance(self.model, NNCFNetwork):  # as nncfx.load returns a finished one
             return copy_of(self.model)
+        check_places(self.model.nncf.hooks, self.model)
         if self.compression_stage() != CompressionStage.FULLY_COMPRESSED:
             levels = (self.level, self.scheduler.final_level)
             self._watch.is_stripped(self.scheduler.current_epoch, levels)

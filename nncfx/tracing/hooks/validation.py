@@ -1,6 +1,6 @@
 """Refuse an insertion that has no place in the model, before anything changes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import nn
@@ -13,7 +13,7 @@ from nncfx.tracing.hooks.sites import Insertion, PostSite, PreSite, WeightSite
 from nncfx.tracing.hooks.spelled_functions import is_known_function
 from nncfx.tracing.hooks.store import HookStore
 
-__all__ = ["check_algorithm", "check_insertion"]
+__all__ = ["check_algorithm", "check_insertion", "check_places"]
 
 
 def check_insertion(
@@ -51,6 +51,23 @@ def check_algorithm(name: str) -> None:
             f"'{name}' cannot name an algorithm: the name is part of a state_dict key. Use a name "
             "that is not empty, without '.' and '#', and no attribute of nn.Module.",
         )
+
+
+def check_places(insertions: Iterable[Insertion], model: nn.Module) -> None:
+    """Refuse a model whose weights have other names than when hooks were put in place.
+
+    Raises:
+        GraphError: the message names the module.
+    """
+    names = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    sites = [one.site for one in insertions if isinstance(one.site, WeightSite)]
+    for site in sites:
+        if site.module not in names:
+            raise GraphError(
+                f"The module '{site.module}', whose '{site.name}' has a hook, has another name by "
+                "now: something was put around it, or around one that holds it, such as torch's "
+                "checkpoint_wrapper. Put that there before create_compressed_model.",
+            )
 
 
 def _check_types(insertion: Any) -> None:

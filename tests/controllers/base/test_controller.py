@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+    apply_activation_checkpointing,
+)
 from typing_extensions import override
 
 import nncfx
@@ -17,7 +20,7 @@ from nncfx.controllers import (
     EpochScheduler,
     Statistics,
 )
-from nncfx.errors import ArgumentError, CompressionError, StorageError
+from nncfx.errors import ArgumentError, CompressionError, GraphError, StorageError
 from nncfx.network import NNCFNetwork
 
 
@@ -382,3 +385,21 @@ def test_a_level_that_no_method_reaches_is_told() -> None:
 
     with pytest.raises(NotImplementedError, match=r"Levelled .* Define its _apply\(level\)"):
         Levelled(nn.Linear(1, 1), "levelled", []).level = 0.5
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["magnitude_sparsity", "rb_sparsity", "filter_pruning", "quantization"]
+)
+def test_a_wrapper_put_around_a_compressed_layer_is_told(algorithm: str) -> None:
+    x = torch.ones(2, 8)
+    block = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+    config = {"compression": {"algorithm": algorithm}}
+    controller, model = nncfx.create_compressed_model(
+        nn.Sequential(block, nn.ReLU()), config, x, calibration_batches=[x]
+    )
+    apply_activation_checkpointing(model, check_fn=lambda one: one is block)
+    with pytest.raises(GraphError, match=r"'0\.[02]', whose 'weight' .* Put that there before"):
+        controller.strip()
+    if controller.has_level:
+        with pytest.raises(GraphError, match=r"'0\.[02]', whose 'weight' has a hook, has another"):
+            controller.level = 0.5
