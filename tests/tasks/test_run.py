@@ -70,12 +70,12 @@ def test_an_unfinished_search_has_a_status_and_a_report(
 def test_a_search_improves_an_objective_of_ones_own(
     write: Write, search: dict[str, Any], tmp_path: Path
 ) -> None:
-    task = read_task(write(search=search | {"objective": "mine.py:objective"}))
     (tmp_path / "mine.py").write_text(
         "from nncfx.objectives import Minimize\n"
         "def channels(model): return model[0].out_channels\n"
         "objective = Minimize(channels, unit='maps')\n"
     )
+    task = read_task(write(search=search | {"objective": "mine.py:objective"}))
     result = run_task(task, tmp_path / "out")
     assert result.evidence is not None
     study = result.evidence.studies[0]
