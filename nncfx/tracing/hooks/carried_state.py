@@ -17,6 +17,7 @@ CARRIED: Final = "_extra_state"
 """The last part of the keys; torch's own name for state that is no parameter and no buffer."""
 
 _LEAST: Final = 1024
+_SPACE: Final = ord(" ")
 
 
 class StateOwner(Protocol):
@@ -33,7 +34,8 @@ class StateOwner(Protocol):
 class CarriedState:
     """The state of an owner, as a tensor: files of weights hold nothing else.
 
-    A copy of the model has no owner, since its owner moves the original: it carries nothing.
+    A copy of the model has no owner, since its owner moves the original: it carries a blank, so
+    that what pairs the values of two `state_dict`s, as timm's averages do, finds as many.
 
     Attributes:
         owner: Whose state it is; None in a copy.
@@ -49,17 +51,22 @@ class CarriedState:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"owner": None, "is_behind": False}
 
-    def tensor(self) -> Tensor | None:
-        """Return the state as JSON in bytes (uint8, n), or None without an owner.
+    def tensor(self) -> Tensor:
+        """Return the state as JSON in bytes (uint8, n), all spaces without an owner.
 
         n changes as rarely as may be: some averages of weights copy state by state.
         """
-        if self.owner is None:
-            return None
-        text = json.dumps(self.owner.state_dict(), separators=(",", ":")).encode()
+        text = b""
+        if self.owner is not None:
+            text = json.dumps(self.owner.state_dict(), separators=(",", ":")).encode()
         while self._bytes < len(text):
             self._bytes *= 2
         return torch.tensor(list(text.ljust(self._bytes)), dtype=torch.uint8, device="cpu")
+
+    @staticmethod
+    def is_blank(value: object) -> bool:
+        """Return whether a tensor, `value`, is one of a copy."""
+        return isinstance(value, Tensor) and value.numel() > 0 and bool((value == _SPACE).all())
 
     def take(self, value: object) -> None:
         """Give the owner the state that `value` holds; without an owner do nothing.

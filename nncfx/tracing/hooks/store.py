@@ -27,22 +27,21 @@ class _Group(nn.Module):
     @override
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        state = None if self.carried is None else self.carried.tensor()
-        if state is not None:
-            destination[prefix + CARRIED] = state
+        if self.carried is not None:
+            destination[prefix + CARRIED] = self.carried.tensor()
 
     @override
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         key = prefix + CARRIED
         tensors = {name: value for name, value in state_dict.items() if name != key}
         carried = self.carried
-        if carried is not None and key in state_dict:
+        if carried is not None and key in state_dict and not carried.is_blank(state_dict[key]):
             try:
                 carried.take(state_dict[key])
             except StorageError as error:
                 rest[-1].append(str(error))
         elif carried is not None and carried.owner is not None:
-            # files of earlier releases, which still load, and those of dense models have none
+            # files of earlier releases, which still load, dense models and copies have none
             carried.is_behind |= self._differs(tensors, prefix)
         super()._load_from_state_dict(tensors, prefix, *rest)
 
