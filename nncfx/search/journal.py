@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import IO, Self
 
 from nncfx.errors import ArgumentError, SearchError
+from nncfx.locks import lock
 from nncfx.search.trials import JSONValue
 from nncfx.storage.formats.line_file import append_line, could_begin, json_line, whole_and_torn
 from nncfx.storage.formats.whole_file import sync
@@ -119,7 +120,7 @@ class Journal:
         except OSError as error:
             raise _unwritable(path, error) from error
         try:
-            _lock(self._file, path)
+            _hold(self._file, path)
             self._read(path)
         except BaseException:
             self.close()
@@ -208,16 +209,12 @@ class Journal:
         return self._file
 
 
-def _lock(file: IO[bytes], path: pathlib.Path) -> None:
-    import fcntl  # POSIX only; a study in memory works anywhere
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+def _hold(file: IO[bytes], path: pathlib.Path) -> None:
+    if not lock(file.fileno()):
         raise SearchError(
             f"{path} is in use by another search, and two would write over each other. "
             "Wait for it to end or stop it, or use another folder."
-        ) from error
+        )
 
 
 def _canonical(values: Mapping[str, JSONValue], what: str) -> dict[str, JSONValue]:

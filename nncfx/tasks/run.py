@@ -21,6 +21,7 @@ from nncfx.errors import (
     StorageError,
 )
 from nncfx.evidence.evidence import Evidence
+from nncfx.locks import lock
 from nncfx.storage.formats.whole_file import read_object, read_text, write_text
 from nncfx.tasks.exported_file import export_file, with_export
 from nncfx.tasks.task import Task, read_task
@@ -185,17 +186,11 @@ def held(folder: Path) -> Iterator[None]:
     """
     handle = os.open(folder / RUN, os.O_RDONLY)
     try:
-        try:
-            import fcntl  # POSIX only; elsewhere two processes must not meet
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except ImportError:
-            pass
-        except BlockingIOError as error:
+        if not lock(handle):
             raise MachineError(
                 f"'{folder}' is in use by another run, and two would write over each other. Wait "
                 "for it to end, or give another --folder.",
-            ) from error
+            )
         yield
     finally:
         os.close(handle)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime as dt
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import jsonschema
 
 from nncfx.errors import SearchError, StorageError, error_text
 from nncfx.evidence.evidence import Evidence
+from nncfx.locks import is_locked
 from nncfx.search import CAUTION, CandidateTrial, Trial
 from nncfx.storage.formats.line_file import json_line, read_lines
 from nncfx.storage.formats.whole_file import read_object
@@ -293,7 +293,7 @@ def read_journal(journal: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str
 
 
 def _state(folder: Path, lock: Path) -> State:
-    if any(_is_locked(one) for one in {lock, folder / RUN} if one.is_file()):
+    if any(is_locked(one) for one in {lock, folder / RUN} if one.is_file()):
         return "running"
     if (folder / FAILURE).is_file():
         return "failed"
@@ -306,21 +306,6 @@ def _state(folder: Path, lock: Path) -> State:
     except (StorageError, SearchError):
         return "stopped"
     return "ended"
-
-
-def _is_locked(file: Path) -> bool:
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except ImportError:
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
-    return False
 
 
 def _changed(file: Path) -> str:

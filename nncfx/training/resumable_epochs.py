@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from nncfx.controllers import Controller
 from nncfx.errors import ArgumentError, MachineError
+from nncfx.locks import lock
 from nncfx.narration import narrated
 from nncfx.training.loop_checkpoint import HasState, TrainingFile, settings_text
 
@@ -128,28 +129,25 @@ def _alone(path: Path) -> Iterator[None]:
     Raises:
         MachineError: another process trains on it.
     """
-    lock = path.with_name(f"{path.name}.lock").absolute()
-    if lock in _HELD:
+    file = path.with_name(f"{path.name}.lock").absolute()
+    if file in _HELD:
         yield
         return
     with contextlib.ExitStack() as stack:
         try:
-            import fcntl  # POSIX only; elsewhere two processes must not meet
-
-            lock.parent.mkdir(parents=True, exist_ok=True)
-            handle = stack.enter_context(lock.open("wb"))
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            handle = stack.enter_context(file.open("wb"))
+        except OSError:
+            yield  # a file that can be written nowhere here is told when it is written
+            return
+        if not lock(handle.fileno()):
             raise MachineError(
                 f"Another process trains on '{path}', and two would write over each other. Wait "
                 "for it to end or stop it, or name another file.",
-            ) from error
-        except (ImportError, OSError):
-            yield  # a file that can be written nowhere here is told when it is written
-            return
-        _HELD.add(lock)
+            )
+        _HELD.add(file)
         try:
             yield
         finally:
-            _HELD.discard(lock)
-            lock.unlink(missing_ok=True)
+            _HELD.discard(file)
+            file.unlink(missing_ok=True)

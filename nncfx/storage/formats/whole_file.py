@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 
 from nncfx.errors import NNCFXError, StorageError
 from nncfx.json_codec import load_object
+from nncfx.locks import lock
 
 __all__ = [
     "SavedFile",
@@ -249,7 +250,7 @@ def _claimed(draft: Path, opened: Callable[[], int]) -> Iterator[None]:
     while True:
         handle = opened()
         try:
-            _lock(handle)
+            lock(handle, wait=True)
             # else the one who held the lock before has renamed or removed it
             if _is_open(draft, handle):
                 yield
@@ -273,11 +274,3 @@ def _is_open(path: Path, handle: int) -> bool:
 def _opened_folder(folder: Path) -> int:
     folder.mkdir(exist_ok=True)
     return os.open(folder, os.O_RDONLY)
-
-
-def _lock(handle: int) -> None:
-    # neither Windows nor every network drive has such locks; then writers must not meet
-    with contextlib.suppress(ImportError, OSError):
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX)
