@@ -1,6 +1,7 @@
 """The functions of torch whose calls can be hooked, by the names that graphs give them."""
 
 import operator
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class SpelledCalls:
         found = {one: name for name in ordered for one in spelled_functions().get(name, ())}
         called = {name for one, name in found.items() if one.__name__ != "__get__"}
         operators = tuple(one for one in _operators() if one[-1] in ordered)
+        _show(found)
         return cls(found, tuple(found.items()), operators, bool(set(found.values()) - called))
 
     def spelling(
@@ -71,21 +73,39 @@ def is_known_function(name: str) -> bool:
 def spelled_functions() -> dict[str, list[Callable[..., Any]]]:
     """Return, by spelling, the functions that torch reports to modes."""
     listed = chain.from_iterable(get_overridable_functions().values())
-    # reported by torch, but not in its own list: Tensor.unflatten, F.hardswish, torch.sparse.mm
-    homes = (torch.Tensor, torch, F, torch.sparse, torch._C._nn)  # noqa: SLF001 (of functional)
-    unlisted = (
-        one
-        for home in homes
-        for one in vars(home).values()
-        if isinstance(one, FunctionType | BuiltinFunctionType)
-    )
     attributes = (getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH"))
-    functions: list[Callable[..., Any]] = [*unlisted, *listed, *attributes]
+    functions: list[Callable[..., Any]] = [*_unlisted(), *listed, *attributes]
     found: dict[str, list[Callable[..., Any]]] = defaultdict(list)
     # torch.mm equals torch.dsmm, which has another name
     for name, func in dict.fromkeys((spelling(one), one) for one in functions):
         found[name].append(func)
     return dict(found)
+
+
+@cache
+def _unlisted() -> dict[Callable[..., Any], None]:
+    """Return functions, some of which torch reports and does not list, in their order.
+
+    Such as Tensor.unflatten, F.hardswish, torch.sparse.mm.
+    """
+    homes = (torch.Tensor, torch, F, torch.sparse, torch._C._nn)  # noqa: SLF001 (of functional)
+    listed = set(chain.from_iterable(get_overridable_functions().values()))
+    found = chain.from_iterable(vars(home).values() for home in homes)
+    kinds = (FunctionType, BuiltinFunctionType)
+    return dict.fromkeys(one for one in found if isinstance(one, kinds) and one not in listed)
+
+
+def _show(functions: Iterable[Callable[..., Any]]) -> None:
+    """Have compiled code report `functions`: it does so of those alone that torch lists.
+
+    F.sigmoid, which calls a method, is one of them there (torch/_dynamo/variables/torch.py, 2.13).
+    """
+    missing = [one for one in functions if one in _unlisted()]
+    listed = get_overridable_functions()[F]
+    listed += [one for one in missing if one not in listed]
+    compiler = sys.modules.get("torch._dynamo.variables.torch")
+    if compiler is not None:  # it has read the list
+        compiler.get_overridable_functions().update(missing)
 
 
 class _Reports(TorchFunctionMode):

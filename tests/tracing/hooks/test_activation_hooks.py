@@ -267,6 +267,14 @@ class Operators(nn.Module):
         return y % 3
 
 
+class Functions(nn.Module):
+    """Calls functions that torch does not list as overridable, and two that call methods."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.hardswish(F.sigmoid(x) - F.tanh(x))
+        return torch.relu_(F.hardsigmoid(y))
+
+
 @pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects")  # of modes
 @pytest.mark.parametrize(
     "read",
@@ -277,14 +285,18 @@ class Operators(nn.Module):
     ],
     ids=["export", "strict", "compile"],
 )
-def test_hooks_at_operators_are_read(
-    read: Callable[[nn.Module, torch.Tensor], nn.Module], x: torch.Tensor
+@pytest.mark.parametrize(("kind", "count"), [(Operators, 16), (Functions, 6)])
+def test_hooks_at_operators_and_functions_are_read(
+    read: Callable[[nn.Module, torch.Tensor], nn.Module],
+    kind: type[nn.Module],
+    count: int,
+    x: torch.Tensor,
 ) -> None:
-    model = wrap(Operators(), x)
+    model = wrap(kind(), x)
     addresses = model.nncf.graph.addresses
-    assert len(addresses) == 16
+    assert len(addresses) == count
     for address in addresses:
-        hooked = wrap(Operators(), x)
+        hooked = wrap(kind(), x)
         hook(hooked, PostSite(address))
         torch._dynamo.reset()
         assert torch.equal(read(hooked, x)(x), hooked(x)), address
