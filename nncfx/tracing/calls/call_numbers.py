@@ -44,8 +44,12 @@ Counts: TypeAlias = dict[Hashable, int]
 
 _Calls: TypeAlias = dict[str, Counts]
 
-_BETWEEN: Final = (torch.nn.modules.module.__file__, str(Path(__file__).parents[2]) + os.sep)
-"""The files of code that stands between a forward and its caller, traced or hooked."""
+_BETWEEN: Final = (
+    torch.nn.modules.module.__file__,
+    str(Path(torch.__file__).parent / "_dynamo") + os.sep,
+    str(Path(__file__).parents[2]) + os.sep,
+)
+"""The files of code that stands between a forward and its caller, traced, hooked or compiled."""
 
 _CALLS: Final[ContextVar[_Calls | None]] = ContextVar("_CALLS", default=None)
 
@@ -104,10 +108,18 @@ def calls_so_far(module: str) -> Counts:
     A module that is called by itself, outside the model's forward, starts from 0.
 
     Raises:
-        HookError: it is called in a backward pass, where nobody knows the calls before.
+        HookError: it is called in a backward pass, where nobody knows the calls before, or in a
+            part of the model that is compiled by itself. Unless `fullgraph` is set, the compiler
+            lets that part run as it is then.
     """
     if torch.compiler.is_compiling():
         calls = _compiled_calls()
+        if calls is None and torch.compiler.is_dynamo_compiling():
+            raise HookError(
+                f"'{module}' is called several times in a forward and has hooks at some of its "
+                "calls: a part that is compiled by itself does not know which call it is. "
+                "Compile the whole model.",
+            )
     else:
         calls = _CALLS.get()
         task = torch._C._current_graph_task_id()  # noqa: SLF001 (as torch.utils.checkpoint does)

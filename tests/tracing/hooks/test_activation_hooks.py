@@ -303,6 +303,40 @@ def test_hooks_at_operators_and_functions_are_read(
         assert not torch.equal(hooked(x), model(x))
 
 
+class Shared(nn.Module):
+    """Calls a part twice that calls a function itself, and a layer of its own twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Net()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.part(self.part(x)[:, 4:])  # type: ignore[no-any-return]  # of a module
+
+
+@pytest.mark.parametrize("site", ["relu_2", "relu_3", "ReLU[act]/relu_1", "ReLU[act]/relu_2"])
+@torch.no_grad()
+def test_a_part_that_is_compiled_by_itself_knows_its_calls(site: str, x: torch.Tensor) -> None:
+    model = wrap(Shared().eval(), x)
+    before = model(x)
+    hook(model, PostSite(f"Shared/Net[part]/{site}"))
+    expected = model(x)
+    assert not torch.equal(expected, before)
+    torch._dynamo.reset()
+    model.part.compile(backend="eager")
+    for _ in range(2):
+        assert torch.equal(model(x), expected)
+
+
+def test_a_part_that_has_to_be_compiled_whole_is_refused(x: torch.Tensor) -> None:
+    model = wrap(Shared().eval(), x)
+    hook(model, PostSite("Shared/Net[part]/ReLU[act]/relu_1"))
+    torch._dynamo.reset()
+    model.part.compile(backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match="compiled by itself"):  # the compiler wraps it in its own
+        model(x)
+
+
 class Attributes(nn.Module):
     """Reads attributes that compute: as a mode sees them, each time another object."""
 
