@@ -311,7 +311,7 @@ class _SiteMode(TorchFunctionMode):
         if func is COMPOSITE:
             with self:
                 return composite_apart(*args, **kwargs)
-        name = self._watched.spelling(func, args, kwargs)
+        name = self._watched.name_of(func, args, kwargs)
         if name is None:
             return _called(func, args, kwargs)
         hooks = self._hooks_at(name, args, kwargs)

@@ -47,7 +47,7 @@ class SpelledCalls:
         _show(found)
         return cls(found, tuple(found.items()), operators, bool(set(found.values()) - called))
 
-    def spelling(
+    def name_of(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> str | None:
         """Return how a call is spelt that a mode sees, if it is one of these."""

@@ -47,7 +47,7 @@ def test_files_that_do_not_fit_the_model_of_the_config_are_told(tmp_path: Path) 
         shards.check({"w": torch.empty(2, device="meta"), "v": tied})
 
 
-def source(folder: Path, value: float = 1) -> Shards:
+def source(folder: Path, value: float = 1.0) -> Shards:
     folder.mkdir()
     save_file({"w": torch.full((2,), value)}, folder / "model.safetensors")
     (folder / "config.json").write_text("{}")
