@@ -300,8 +300,12 @@ class Controller(abc.ABC):
         """Return what has been done to the model so far."""
 
     def _apply(self, level: float) -> None:
-        """Bring the model to `level`, a number in [0, 1), if the algorithm has one."""
-        raise NotImplementedError(
+        """Bring the model to `level`, a number in [0, 1), if the algorithm has one.
+
+        Raises:
+            CompressionError: it has one, and does not say how.
+        """
+        raise CompressionError(
             f"{type(self).__name__} does not say how it reaches a level of {level}. Define its "
             "_apply(level), or set has_level = False.",
         )

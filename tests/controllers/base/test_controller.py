@@ -383,7 +383,7 @@ def test_a_level_that_no_method_reaches_is_told() -> None:
     class Levelled(Plain):
         has_level = True
 
-    with pytest.raises(NotImplementedError, match=r"Levelled .* Define its _apply\(level\)"):
+    with pytest.raises(CompressionError, match=r"Levelled .* Define its _apply\(level\)"):
         Levelled(nn.Linear(1, 1), "levelled", []).level = 0.5
 
 
