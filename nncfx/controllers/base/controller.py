@@ -210,6 +210,9 @@ class Controller(abc.ABC):
         wrapped: masks and the like are baked into its weights, and the quantizers of weights and
         activations stay, as constants. It runs and can be exported either way, in the mode that
         the model is in.
+
+        Raises:
+            GraphError: modules have other names than when they were compressed.
         """
         if not isinstance(self.model, NNCFNetwork):  # as nncfx.load returns a finished one
             return copy_of(self.model)

@@ -221,8 +221,8 @@ class CallPlan:
             if self.watched.reads_attribute and torch.compiler.is_compiling():
                 raise HookError(_NOT_COMPILED)
             counts = calls_so_far(self.module) if self.is_repeated else {}
-            runs = not torch.compiler.is_compiling()
-            if runs and self.is_repeated and "torch._dynamo" in sys.modules:
+            is_eager = not torch.compiler.is_compiling()
+            if is_eager and self.is_repeated and "torch._dynamo" in sys.modules:
                 # what is compiled from here on would take the numbers of now for constants
                 forward = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]  # torch leaves it so
             with _SiteMode(self, counts):
