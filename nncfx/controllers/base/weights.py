@@ -11,10 +11,12 @@ from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.network import NNCFNetwork
 from nncfx.operators import NORMS, operation_kind, operator_of
 from nncfx.tracing import WeightSite
+from nncfx.tracing.record.constant_operands import constant_operands
 
 __all__ = [
     "Weight",
     "aliases",
+    "computed_from",
     "constants_of",
     "norm_parameters",
     "operation_weights",
@@ -90,6 +92,35 @@ def operation_weights(model: NNCFNetwork, considered: Iterable[Operation]) -> li
         for name, addresses in readers.items()
         if wanted.issuperset(addresses)
     ]
+
+
+def computed_from(model: NNCFNetwork, considered: Iterable[Operation]) -> dict[str, str]:
+    """Return the matrices from which alone the forward computes weights, and what reads those.
+
+    By first dotted names, the functions of `considered` operations. A matrix that an operation
+    reads as it is stored, too, is left out.
+
+    >>> import torch, nncfx
+    >>> class Scaled(nn.Linear):
+    ...     def forward(self, x):
+    ...         return nn.functional.linear(x, self.weight * 0.5)
+    >>> model = nncfx.wrap(Scaled(2, 3), torch.ones(1, 2))
+    >>> computed_from(model, model.nncf.graph.operations)
+    {'weight': 'linear'}
+    """
+    graph = model.nncf.graph
+    names, parameters = aliases(model), raw_parameters(model)
+    read = {name for one in operation_weights(model, graph.operations) for name in names[one.name]}
+    operands = constant_operands(graph)
+    return {
+        names[name][0]: one.function
+        for one in considered
+        if operator_of(one.function).has_weight
+        for port, made_of in operands[one.address].items()
+        if port not in one.parameters
+        for name in sorted(made_of - read)
+        if name in parameters and parameters[name].ndim > 1
+    }
 
 
 def norm_parameters(model: nn.Module, operations: Iterable[Operation]) -> frozenset[str]:

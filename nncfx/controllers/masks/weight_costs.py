@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from itertools import chain
 from typing import final
 
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from nncfx.graph import NNCFGraph, macs
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork
 from nncfx.tracing.hooks.store import own_parameters
+from nncfx.tracing.record.constant_operands import constant_operands
 
 __all__ = ["WeightCosts"]
 
@@ -48,7 +50,7 @@ class WeightCosts:
         counts = macs(graph)
         names = aliases(model)
         parameters = raw_parameters(model)
-        behind, lengths = _behind(graph), _lengths(model, graph)
+        read, lengths = constant_operands(graph), _lengths(model, graph)
         multiplied = {p for p, one in parameters.items() if one.ndim > 1} - set(lengths.values())
         by_weight: dict[str, int] = {}
         for one in graph.operations:
@@ -56,7 +58,10 @@ class WeightCosts:
                 continue
             own, computed = (
                 multiplied & {names[p][0] for p in found if p in names}
-                for found in (one.parameters.values(), behind[one.address])
+                for found in (
+                    one.parameters.values(),
+                    chain(*read[one.address].values()),
+                )
             )
             sizes = {name: parameters[name].numel() for name in sorted(own or computed)}
             whole = max(sum(sizes.values()), 1)  # a layer of no width costs nothing
@@ -90,20 +95,6 @@ class WeightCosts:
             if there:
                 gone += cost * (1 - float(math.prod(there[1:], start=there[0]).mean()))
         return gone / self.total if self.total else 0.0
-
-
-def _behind(graph: NNCFGraph) -> dict[str, set[str]]:
-    """Return by address the parameters that an operation, or its computed weight, is made of."""
-    made: dict[str, set[str]] = {}
-    behind: dict[str, set[str]] = {}
-    for one in graph.operations:
-        sources = [edge.source for edge in graph.incoming(one.address)]
-        behind[one.address] = set(one.parameters.values()).union(
-            *(made[source] for source in sources if source in made)
-        )
-        if behind[one.address] and made.keys() >= set(sources):
-            made[one.address] = behind[one.address]
-    return behind
 
 
 def _lengths(model: nn.Module, graph: NNCFGraph) -> dict[str, str]:

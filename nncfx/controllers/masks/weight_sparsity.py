@@ -2,8 +2,8 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, final
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -13,10 +13,12 @@ from nncfx.controllers.base.statistics import Statistics, table
 from nncfx.controllers.base.unread_weights import unread_weights
 from nncfx.controllers.base.weights import (
     Weight,
+    computed_from,
     operation_weights,
     raw_parameters,
 )
 from nncfx.errors import CompressionError
+from nncfx.graph import Operation
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority
 from nncfx.tracing.calls.module_check import parametrization_mend
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 _LOGGER = logging.getLogger(__name__)
+_SHOWN: Final = 3
 
 
 @final
@@ -129,11 +132,13 @@ def weights_in_scope(
     Raises:
         CompressionError: there is no such weight.
     """
-    found = operation_weights(model, builder.considered(model))
+    considered = builder.considered(model)
+    found = operation_weights(model, considered)
     stored = raw_parameters(model)
     left_out = {one.name for one in found if are_real and stored[one.name].is_complex()}
     weights = [weight for weight in found if takes(weight) and weight.name not in left_out]
-    algorithm, mend = builder.config.algorithm, parametrization_mend(model)
+    algorithm = builder.config.algorithm
+    mend = _computed(model, considered) + parametrization_mend(model)
     if not weights:
         raise CompressionError(
             f"{algorithm} finds no weight to work on: no {kind} lies within the scopes"
@@ -152,6 +157,22 @@ def weights_in_scope(
             ", ".join(f"'{one}'" for one in stacks),
         )
     return weights
+
+
+def _computed(model: NNCFNetwork, considered: Iterable[Operation]) -> str:
+    """Return a sentence on the matrices from which weights are computed; "" if there are none."""
+    readers, stored = computed_from(model, considered), raw_parameters(model)
+    if not readers:
+        return ""
+    named = [f"'{name}' ({function})" for name, function in readers.items()]
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    share = sum(stored[name].numel() for name in readers) / sum(
+        one.numel() for one in own_parameters(model)
+    )
+    return (
+        f" The forward computes weights from {', '.join(named[:_SHOWN])}{more}, "
+        f"{share:.1%} of the model's parameters."
+    )
 
 
 def plan_on_weights(

@@ -13,9 +13,9 @@ from nncfx.controllers.base.weights import constants_of, raw_parameters
 from nncfx.errors import TracingError
 from nncfx.network import NNCFNetwork
 from nncfx.operators import operation_kind
-from nncfx.quantization.placement.constant_operands import constant_operands
 from nncfx.quantization.placement.operands import WITH_WEIGHT
 from nncfx.tracing.record.buffer_writes import written_buffers
+from nncfx.tracing.record.constant_operands import constant_operands
 
 __all__ = ["NO_CHANGES", "ChangedBuffers", "changed_buffers"]
 

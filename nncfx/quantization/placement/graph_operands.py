@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from nncfx.graph import NNCFGraph
 from nncfx.operators import operation_kind
 from nncfx.quantization.placement.changed_buffers import ChangedBuffers
-from nncfx.quantization.placement.constant_operands import constant_operands
 from nncfx.quantization.placement.operands import WITH_WEIGHT, Operands, operands_of
 from nncfx.quantization.placement.transposed_weights import transposed_weights
+from nncfx.tracing.record.constant_operands import constant_operands
 
 __all__ = ["graph_operands"]
 

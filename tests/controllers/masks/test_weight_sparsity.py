@@ -177,3 +177,26 @@ def test_complex_weights_are_left_alone_where_none_are_known(
     config["compression"]["ignored_scopes"] = ["Spectral/Linear[real]"]
     with pytest.raises(CompressionError, match="lies within the scopes and is real"):
         nncfx.create_compressed_model(Spectral(), config, x)
+
+
+class Standardized(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight
+        return nn.functional.linear(x, weight - weight.mean(1, keepdim=True), self.bias)
+
+
+@pytest.mark.parametrize("algorithm", ["magnitude_sparsity", "weight_clustering", "nm_sparsity"])
+def test_weights_that_the_forward_computes_are_told_of(
+    algorithm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Sequential(Standardized(8, 8), nn.Linear(8, 4, bias=False))
+    nncfx.create_compressed_model(model, {"compression": {"algorithm": algorithm}}, X)
+    # 64 of 64 + 8 + 32 parameters
+    expected = "The forward computes weights from '0.weight' (linear), 61.5% of the model's"
+    assert expected in caplog.text
+    with pytest.raises(
+        CompressionError, match=r"no weight to work on.* from '0.weight' \(linear\)"
+    ):
+        nncfx.create_compressed_model(
+            nn.Sequential(Standardized(8, 8)), {"compression": {"algorithm": algorithm}}, X
+        )

@@ -14,9 +14,9 @@ from torch.nn.utils.parametrizations import weight_norm
 import nncfx
 from nncfx.export import export_program
 from nncfx.quantization import QuantizeOptions, integer_arithmetic, plan_quantizers
-from nncfx.quantization.placement.constant_operands import constant_operands
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 from nncfx.targets import hardware_named
+from nncfx.tracing.record.constant_operands import constant_operands
 
 
 class Standardized(nn.Conv2d):

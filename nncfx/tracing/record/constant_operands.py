@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from nncfx.graph import NNCFGraph, Operation
-from nncfx.quantization.placement.random_functions import is_random
+from nncfx.tracing.record.random_functions import is_random
 
 __all__ = ["constant_operands"]
 
