@@ -144,25 +144,28 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         model = plain(model, call)
         check_writable(model)
         warn_idle_quantizers(model)
-        with inferring(model), writable_outputs(model, numbers=False):
-            narrator.now(f"capturing {type(model).__name__}")
-            with quantizer_inputs(model) as shapes:
-                outputs = names_of_outputs(run_once(model, call))
-            own = _by_name(model, call)
-            call, axes = _open_axes(model, own, dynamic_axes or {}, dynamic_batch=dynamic_batch)
-            program = _capture(model, call, axes, wanted, narrator)
-            if dynamic_batch:
-                _check_open(program.model.graph, model, batch_size(call))
-            _check_axes(program.model.graph, model, dynamic_axes or {})
-            if program.exported_program is not None:
-                check_other_sizes(program.exported_program, model, call, own)
-                _check_captured(program.exported_program, shapes)
-        graph = program.model.graph
-        name_outputs(graph, outputs)
-        rename(graph, input_names, output_names)
-        narrator.now(f"giving operators the form for {runtime.name}")
-        modules = _lower(program.model, model, runtime)
-        size_bytes = _write(program.model, Path(path))
+        with inferring(model):  # what it writes to weights in its first forward is in the file
+            with writable_outputs(model, numbers=False):
+                narrator.now(f"capturing {type(model).__name__}")
+                with quantizer_inputs(model) as shapes:
+                    outputs = names_of_outputs(run_once(model, call))
+                own = _by_name(model, call)
+                call, axes = _open_axes(
+                    model, own, dynamic_axes or {}, dynamic_batch=dynamic_batch
+                )
+                program = _capture(model, call, axes, wanted, narrator)
+                if dynamic_batch:
+                    _check_open(program.model.graph, model, batch_size(call))
+                _check_axes(program.model.graph, model, dynamic_axes or {})
+                if program.exported_program is not None:
+                    check_other_sizes(program.exported_program, model, call, own)
+                    _check_captured(program.exported_program, shapes)
+            graph = program.model.graph
+            name_outputs(graph, outputs)
+            rename(graph, input_names, output_names)
+            narrator.now(f"giving operators the form for {runtime.name}")
+            modules = _lower(program.model, model, runtime)
+            size_bytes = _write(program.model, Path(path))
     return ExportResult(
         path=Path(path),
         target=runtime.name,

@@ -210,7 +210,7 @@ class NNCFInterface:
 
     @property
     def folded_weights(self) -> frozenset[str]:
-        """Names of the parameters whose `.data` a forward sets, and which can have no hooks."""
+        """Names of the parameters that a forward writes to, and which can have no hooks."""
         return self._state.wiring.folded
 
     @property

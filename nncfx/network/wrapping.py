@@ -1,5 +1,6 @@
 """Wrap a model and unwrap it again: `wrap`, `unwrap`."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -12,6 +13,7 @@ from torch import nn
 
 from nncfx.errors import TracingError
 from nncfx.network.network import STATE, NNCFNetwork, WrapState
+from nncfx.operators import operator_of
 from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import ExampleInputs
@@ -26,10 +28,13 @@ from nncfx.tracing.hooks.dynamic_class import (
 from nncfx.tracing.hooks.installation import unhooked, uninstall
 from nncfx.tracing.hooks.sites import Insertion
 from nncfx.tracing.hooks.store import STORE, HookStore
+from nncfx.tracing.record.constant_operands import constant_operands
 from nncfx.tracing.record.merging import merged_graphs, merged_wirings
-from nncfx.tracing.record.tracer import traces_of_shapes
+from nncfx.tracing.record.tracer import Trace, traces_of_shapes
 
 __all__ = ["unwrap", "view", "wrap"]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def wrap(
@@ -78,6 +83,7 @@ def _wrapped(
         _check_wrappable(model, name, module)
     _own_stateless(model)
     traces = traces_of_shapes(model, (example_inputs, *further_inputs))
+    _warn_written(model, traces)
     graph = merged_graphs([one.graph for one in traces]) if further_inputs else traces[0].graph
     wiring = merged_wirings([one.wiring for one in traces]) if further_inputs else traces[0].wiring
     try:
@@ -90,6 +96,28 @@ def _wrapped(
     model.__dict__[STORE] = HookStore()
     model.__dict__[STATE] = WrapState(graph, wiring, example_inputs, tuple(further_inputs))
     return cast("NNCFNetwork", model)
+
+
+def _warn_written(model: nn.Module, traces: Sequence[Trace]) -> None:
+    """Log the weights that a forward writes to before it multiplies by them."""
+    written = sorted(
+        {
+            name
+            for one in traces
+            if one.wiring.folded
+            for address, made_of in constant_operands(one.graph).items()
+            if operator_of(one.graph.find(address).function).has_weight
+            for name in one.wiring.folded.intersection(chain(*made_of.values()))
+        }
+    )
+    if written:
+        _LOGGER.warning(
+            "The forward of %s writes to %s, which would be lost behind a hook: what compresses "
+            "weights leaves such weights as they are. If the model can be told to write to none, "
+            "tell it before it is wrapped.",
+            type(model).__name__,
+            ", ".join(f"'{one}'" for one in written),
+        )
 
 
 def _check_wrappable(model: nn.Module, name: str, module: nn.Module) -> None:

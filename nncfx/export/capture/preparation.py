@@ -62,7 +62,8 @@ def _called(model: NNCFNetwork) -> nn.Module:
 @contextlib.contextmanager
 def inferring(model: nn.Module) -> Iterator[None]:
     """Hold every module in eval mode, and leave modes, buffers and kept tensors as they were."""
-    with torch.no_grad(), without_keeping(model), preserved(model):
+    written = model.nncf.folded_weights if isinstance(model, NNCFNetwork) else ()
+    with torch.no_grad(), without_keeping(model, written), preserved(model):
         yield
 
 

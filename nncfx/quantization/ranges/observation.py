@@ -138,7 +138,8 @@ def run_batches(
     """
     count = 0
     # what a float forward keeps, such as a grid of positions, is not what a quantized one makes
-    with torch.no_grad(), without_keeping(model), preserved(model):
+    written = model.nncf.folded_weights if isinstance(model, NNCFNetwork) else ()
+    with torch.no_grad(), without_keeping(model, written), preserved(model):
         for batch in batches:
             _run_one(model, batch, count)
             count += 1

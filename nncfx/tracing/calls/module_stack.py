@@ -74,7 +74,7 @@ class Wiring:
         on_floats: Dotted name of a module and function to how often it calls that on floats, where
             that is more than once.
         varying: Those of `counts` whose number depends on the inputs, of several traces.
-        folded: Dotted names of the parameters whose `.data` a forward sets.
+        folded: Dotted names of the parameters that a forward writes to.
     """
 
     places: Mapping[str, Place]

@@ -1,6 +1,6 @@
 """Run a model for information only: leave its flags, buffers and the random state as they were."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final
@@ -61,19 +61,24 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def without_keeping(model: nn.Module) -> Iterator[None]:
+def without_keeping(model: nn.Module, written: Iterable[str] = ()) -> Iterator[None]:
     """Put back, at the end, what a forward keeps in attributes of modules, lists and dicts too.
 
     Some models compute a value or register hooks in their first forward. What says that these
     are there (a flag, the shape that a value is for) goes with them. What an earlier evaluation
-    kept is not there in the block: the model computes it from its weights again.
+    kept is not there in the block: the model computes it from its weights again. So do the
+    values of the parameters `written`, such as those that a first forward rescales.
     """
     modules = [module for _, module in all_modules(model)]
     before = [_attributes(module) for module in modules]
+    weights = [model.get_parameter(name) for name in written]
+    values = [one.detach().clone() for one in weights]
     try:
         drop_kept(model)
         yield
     finally:
+        for weight, value in zip(weights, values, strict=True):
+            weight.data.copy_(value)
         for module, held in zip(modules, before, strict=True):
             _put_back(module, held)
 

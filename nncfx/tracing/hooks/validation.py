@@ -106,8 +106,8 @@ def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module], wiring: Wi
     if str(site) in wiring.folded:
         raise GraphError(
             f"The forward sets the data of '{site}', as networks do that fold their branches into "
-            "one weight, and a hook there would be lost. Hook the weights that it is made of, or "
-            "leave its layer out by ignored_scopes.",
+            "one weight or keep it within bounds, and what it writes would be lost behind a hook. "
+            "Hook the weights that it is made of, or leave its layer out by ignored_scopes.",
         )
 
 

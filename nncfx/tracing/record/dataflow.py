@@ -47,7 +47,7 @@ class Dataflow:
     Tensors are keyed weakly: a trace keeps no activation alive longer than the model does.
 
     Attributes:
-        folded: Dotted names of the parameters whose `.data` the forward sets.
+        folded: Dotted names of the parameters that the forward writes to.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -111,7 +111,7 @@ class Dataflow:
                 self._origin[one] = origin
 
     def set_data(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
-        """Say that `tensor` is computed from now on: its `.data` was set to `data`."""
+        """Say that `tensor` is computed from now on: `data` was written to it."""
         self.pass_on(data, [tensor])
         stored = self._stored.get(id(tensor))
         if stored is not None:

@@ -296,8 +296,7 @@ class CallMode(TorchFunctionMode):
         inputs = tensors_in((args, kwargs) if kwargs else args)
         infos = self._described(inputs)
         name = spelling(func, kwargs)
-        if self._writes is not None:
-            self._writes.expect(name, args, kwargs)
+        written = self._writes.expect(name, args, kwargs) if self._writes is not None else ()
         result = self._run(func, name, args, kwargs, inputs)
         # an assignment to elements returns nothing and changes its first argument
         results = tensors_in(result)
@@ -310,6 +309,8 @@ class CallMode(TorchFunctionMode):
         site = call_site(sys._getframe(1), frame.caller)  # noqa: SLF001 (no public way)
         spot = self._spot(name, site, args, inputs)
         operation = self._drawn(spot, inputs, infos, produced)
+        for one in written:
+            self._data_set(one, produced[0])
         if self._observers:
             call = TracedCall(
                 *(func, args, kwargs, result, spot.address, frame.module, frame.module_class),

@@ -29,21 +29,32 @@ class ParameterWrites:
                 self._owners.setdefault(memory_of(one), []).append(one)
         # through data: a backward pass may still be to come, and torch counts no change
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._held: set[int] = set()
 
-    def expect(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Hold the values of the parameters that a call of torch's function `name` will change."""
+    def expect(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> list[torch.Tensor]:
+        """Return the parameters that a call of torch's function `name` will change.
+
+        Their values are held, so that they can be undone.
+        """
         written = args[0] if args and changes_its_first(name) else kwargs.get("out")
-        if written is None:
-            return
-        for tensor in tensors_in(written):  # several, of torch._foreach_add_
-            for one in self._owners.pop(memory_of(tensor), ()):
-                self._before.append((one.data, one.detach().clone()))
+        changed: list[torch.Tensor] = []
+        for tensor in () if written is None else tensors_in(written):  # of torch._foreach_add_
+            memory = memory_of(tensor)
+            owners = self._owners.get(memory, ())
+            if owners and memory not in self._held:
+                self._held.add(memory)
+                self._before += [(one.data, one.detach().clone()) for one in owners]
+            changed += owners
+        return changed
 
     def undo(self) -> None:
         """Give the parameters the values that they had."""
         for one, values in self._before:
             one.copy_(values)
         self._before.clear()
+        self._held.clear()
 
 
 _NO_CHANGE: Final = frozenset(["__index__", "__int__", "__invert__"])

@@ -2,7 +2,9 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
@@ -69,3 +71,52 @@ def test_looking_at_channels_does_not_set_up_a_layer() -> None:
     assert nncfx.wrap(model, torch.randn(2, 3, 8, 8)).nncf.channels
     after = unwrap(model).state_dict()
     assert all(torch.equal(after[name], one) for name, one in before.items())
+
+
+class Rescaled(nn.Linear):
+    """Divides its weight in place in its first forward of evaluation, as RWKV's blocks do."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 8)
+        self.is_rescaled = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training == self.is_rescaled:
+            with torch.no_grad():
+                self.weight.mul_(4) if self.training else self.weight.div_(4)
+            self.is_rescaled = not self.training
+        y = super().forward(x)
+        return y * 4 if self.is_rescaled else y
+
+
+class Bounded(nn.Linear):
+    """Normalizes the rows of its weight before each product, past autograd."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data.copy_(nn.functional.normalize(self.weight.data, dim=1))
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("layer", [Rescaled, lambda: Bounded(8, 8)], ids=["rescaled", "bounded"])
+def test_weights_that_a_forward_writes_to_are_told_and_left(
+    layer: Callable[[], nn.Module], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), layer(), nn.Linear(8, 4)).eval()
+    x = torch.randn(64, 8)
+    before = model[1].weight.detach().clone()
+    expected = copy.deepcopy(model)(x)
+    quantized = nncfx.quantize(model, [x] * 3)
+    assert "writes to '1.weight', which would be lost behind a hook" in caplog.text
+    assert torch.equal(quantized.get_parameter("1.weight"), before)
+    sites = [str(one.site) for one in quantized.nncf.hooks]
+    weights = {name for name in ("0", "1", "2") if f"{name}.weight" in sites}
+    assert weights == {"0", "2"}
+    file = nncfx.export_onnx(quantized, tmp_path / "model.onnx", x)
+    assert torch.equal(quantized.get_parameter("1.weight"), before)
+    session = onnxruntime.InferenceSession(file.path)
+    computed = torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
+    simulated = quantized(x)
+    for one in (computed, simulated):
+        # 8 bits: 40 dB of the float model
+        assert (one - expected).norm() < 0.02 * expected.norm()
