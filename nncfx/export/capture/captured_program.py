@@ -18,6 +18,7 @@ from nncfx.errors import ExportError
 from nncfx.export.capture.attention_axes import ATTENTION_AXES
 from nncfx.export.capture.decomposition import QuicklyDecomposed
 from nncfx.export.capture.dynamic_batch import Call
+from nncfx.export.capture.export_failure import makes_constants
 from nncfx.export.capture.exportable_calls import ExportableCalls
 from nncfx.export.capture.preparation import run_once
 from nncfx.network import NNCFNetwork
@@ -70,8 +71,8 @@ def captured_program(
     def captured(strategy: Callable[..., Any]) -> torch.export.ExportedProgram | None:
         capture = set_onnx_exporting_flag(strategy) if is_told else strategy
         result = capture(model, call[0], call[1], dynamic_shapes=opened)
-        if isinstance(result.exception, OtherCallsError):
-            raise result.exception
+        if isinstance(result.exception, OtherCallsError) or makes_constants(result.exception):
+            raise result.exception  # where torch tries harder at the latter, its process may die
         program = result.exported_program
         if program is None or any(map(_has_other_form, program.graph.nodes)):
             with ExportableCalls():

@@ -7,7 +7,7 @@ from typing import Final
 
 from nncfx.errors import ExportError
 
-__all__ = ["as_export_error"]
+__all__ = ["as_export_error", "makes_constants"]
 
 _OPERATION: Final = (
     re.compile(r"OpOverload\(op='([\w.:]+)'"),
@@ -18,11 +18,11 @@ _MENDS: Final = {
     "model.set_experts_implementation('batched_mm'), before it is quantized.",
 }
 """By operation, in place of the general advice."""
-_OF_DERIVATIVES: Final = (
+_OF_CONSTANTS: Final = (
     "fake tensor in the exported program constant's list",
     "'Tensor' object has no attribute 'constant'",
 )
-"""What torch.export says of a forward that takes derivatives of its own."""
+"""What torch.export says of tensors that a forward makes past it."""
 _SOURCE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n {4}(\S[^\n]*))?')
 _OWN: Final = str(Path(__file__).parents[2])
 _COLOUR: Final = re.compile(r"\x1b?\[\d+m")
@@ -57,17 +57,23 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
             f"{model} cannot be exported: its forward branches on the values of a tensor{where} "
             f"({reason}). Use torch.where, or torch.cond, instead of the branch.",
         )
-    if any(one in reason for one in _OF_DERIVATIVES):
+    if makes_constants(chain[-1]):
         return ExportError(
             f"{model} cannot be exported{where}: its forward makes tensors that torch.export "
             "takes for constants, as torch.autograd.grad and torch.func do, and derivatives have "
-            "no ONNX form. Export the part whose output is differentiated by itself.",
+            "no ONNX form. Export the part whose output is differentiated by itself. Where it "
+            "writes to weights through .data, write to them under torch.no_grad().",
         )
     return ExportError(
         f"{model} cannot be exported{where}: {type(chain[-1]).__name__}: {reason.rstrip('.')}. "
         "Change that part of its forward; where an open axis is at fault, call nncfx.export_onnx "
         "without it in dynamic_axes, or with dynamic_batch=False.",
     )
+
+
+def makes_constants(error: BaseException | None) -> bool:
+    """Return whether torch.export failed on tensors that it takes for constants."""
+    return any(one in str(error) for one in _OF_CONSTANTS)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedBuffers:
-    """The buffers that a forward changes, by dotted name.
+    """The buffers that a forward changes, and parameters that it writes to, by dotted name.
 
     Attributes:
         evaluating: It does so in evaluation mode.
@@ -49,7 +49,7 @@ NO_CHANGES: Final = ChangedBuffers()
 
 
 def changed_buffers(model: NNCFNetwork) -> ChangedBuffers:
-    """Return which buffers the forward changes, of those that are multiplied or looked up in.
+    """Return which tensors the forward changes, of those that are multiplied or looked up in.
 
     Costs nothing where there is no such buffer, else two forwards by shapes on the example inputs,
     the second in training mode. Where that fails, it is told, since the buffers then pass for
@@ -66,8 +66,9 @@ def changed_buffers(model: NNCFNetwork) -> ChangedBuffers:
         )
     )
     buffers = (names & stored.keys()) - raw_parameters(model).keys()
+    written = names & model.nncf.folded_weights
     if not buffers:
-        return NO_CHANGES
+        return ChangedBuffers(evaluating=written)
     inputs = model.nncf.example_inputs
     evaluating = written_buffers(model, inputs, buffers, train=False)
     try:
@@ -81,4 +82,4 @@ def changed_buffers(model: NNCFNetwork) -> ChangedBuffers:
             error,
         )
         training = frozenset()
-    return ChangedBuffers(evaluating=evaluating, training=training)
+    return ChangedBuffers(evaluating=evaluating | written, training=training)

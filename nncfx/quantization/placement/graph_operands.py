@@ -30,7 +30,7 @@ def graph_operands(graph: NNCFGraph, changed: ChangedBuffers) -> Mapping[str, Op
         buffer = next((state[port] for port in ports if state.get(port) is not None), None)
         if buffer is not None and operation_kind(one.function) in WITH_WEIGHT:
             when = "" if buffer in changed.evaluating else " in training"
-            problem = f"its weight is the buffer '{buffer}', which the forward changes{when}"
+            problem = f"its weight is '{buffer}', which the forward changes{when}"
             operands = Operands(operands.activations, problem=problem)
         found[one.address] = operands
     return found

@@ -82,7 +82,7 @@ def test_what_training_writes_arrives(kind: type[nn.Module], by_config: bool) ->
 
 def test_products_with_it_stay_in_float_and_it_is_told(caplog: pytest.LogCaptureFixture) -> None:
     model = nncfx.quantize(MemoryBank(), [torch.randn(4, 8)])
-    assert "its weight is the buffer 'queue', which the forward changes in training" in caplog.text
+    assert "its weight is 'queue', which the forward changes in training" in caplog.text
     assert {str(one.site) for one in model.nncf.hooks} == {
         "MemoryBank/Linear[encode]/linear_0|INPUT0",
         "encode.weight",
@@ -94,7 +94,7 @@ def test_distances_and_look_ups_stay_in_float() -> None:
     changed = changed_buffers(model)
     plan = plan_quantizers(model.nncf.graph, hardware_named("onnxruntime"), changed=changed)
     reasons = {one.address: one.reason for one in plan.float_operations}
-    problem = "its weight is the buffer 'codes', which the forward changes in training"
+    problem = "its weight is 'codes', which the forward changes in training"
     assert reasons["Codebook/__matmul___0"] == problem
     assert reasons["Codebook/embedding_0"] == problem
     assert [one.parameter for one in plan.weights] == ["encode.weight", "decode.weight"]
@@ -131,7 +131,7 @@ def test_a_buffer_that_evaluation_writes_to_is_never_part_of_a_weight() -> None:
     plan = plan_quantizers(model.nncf.graph, hardware_named("onnxruntime"), changed=changed)
     assert [one.parameter for one in plan.weights] == ["0.weight"]
     (left,) = [one for one in plan.float_operations if one.kind == "linear"]
-    assert left.reason == "its weight is the buffer '1.factor', which the forward changes"
+    assert left.reason == "its weight is '1.factor', which the forward changes"
 
 
 def test_where_training_cannot_be_tried_it_is_told(caplog: pytest.LogCaptureFixture) -> None:

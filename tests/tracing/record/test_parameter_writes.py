@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import nncfx
+from nncfx.errors import ExportError
 from nncfx.network import unwrap
 from nncfx.tracing import trace
 
@@ -99,7 +100,7 @@ class Bounded(nn.Linear):
 
 @pytest.mark.parametrize("layer", [Rescaled, lambda: Bounded(8, 8)], ids=["rescaled", "bounded"])
 def test_weights_that_a_forward_writes_to_are_told_and_left(
-    layer: Callable[[], nn.Module], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    layer: Callable[[], nn.Module], caplog: pytest.LogCaptureFixture
 ) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), layer(), nn.Linear(8, 4)).eval()
@@ -108,15 +109,30 @@ def test_weights_that_a_forward_writes_to_are_told_and_left(
     expected = copy.deepcopy(model)(x)
     quantized = nncfx.quantize(model, [x] * 3)
     assert "writes to '1.weight', which would be lost behind a hook" in caplog.text
-    assert torch.equal(quantized.get_parameter("1.weight"), before)
-    sites = [str(one.site) for one in quantized.nncf.hooks]
-    weights = {name for name in ("0", "1", "2") if f"{name}.weight" in sites}
-    assert weights == {"0", "2"}
+    sites = {str(one.site) for one in quantized.nncf.hooks}
+    assert sites.intersection({"0.weight", "1.weight", "2.weight"}) == {"0.weight", "2.weight"}
+    if layer is Rescaled:
+        assert torch.equal(quantized.get_parameter("1.weight"), before)
+    # 8 bits: about 40 dB
+    assert (quantized(x) - expected).norm() < 0.02 * expected.norm()
+
+
+def test_a_file_holds_what_the_first_forward_made_of_a_weight(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 8)
+    model = nn.Sequential(nn.Linear(8, 8), Rescaled(), nn.Linear(8, 4)).eval()
+    quantized = nncfx.quantize(model, [x])
+    before = quantized.get_parameter("1.weight").detach().clone()
     file = nncfx.export_onnx(quantized, tmp_path / "model.onnx", x)
     assert torch.equal(quantized.get_parameter("1.weight"), before)
     session = onnxruntime.InferenceSession(file.path)
-    computed = torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
-    simulated = quantized(x)
-    for one in (computed, simulated):
-        # 8 bits: 40 dB of the float model
-        assert (one - expected).norm() < 0.02 * expected.norm()
+    (computed,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    simulated = quantized(x)  # but for ties, which fall the other way here and there
+    assert (torch.from_numpy(computed) - simulated).norm() < 0.005 * simulated.norm()
+
+
+def test_writes_through_data_are_refused_in_an_export(tmp_path: Path) -> None:
+    # beyond the refusal torch's decompositions end the process
+    model = nn.Sequential(nn.Linear(8, 8), Bounded(8, 8)).eval()
+    with pytest.raises(ExportError, match=r"through \.data, write to them under torch\.no_grad"):
+        nncfx.export_onnx(model, tmp_path / "model.onnx", torch.ones(2, 8))
