@@ -31,7 +31,7 @@ from nncfx.controllers import (
     registered_algorithms,
 )
 from nncfx.controllers.base.shared_gradients import average_gradients
-from nncfx.controllers.base.unread_weights import warn_unhooked_weights
+from nncfx.controllers.base.unread_weights import check_written_weights, warn_unhooked_weights
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap
@@ -106,7 +106,9 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         builders = [builder_for(one) for one in algorithms]
         plans = [_made(one, one.plan(network), Sequence) for one in builders]
         named = [one.algorithm for one in algorithms]
-        warn_unhooked_weights(network, dict(zip(named, plans, strict=True)))
+        by_name = dict(zip(named, plans, strict=True))
+        warn_unhooked_weights(network, by_name)
+        check_written_weights(network, by_name)
         for plan in plans:
             network.nncf.register(plan)
         network.nncf.commit()

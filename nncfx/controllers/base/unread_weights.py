@@ -1,15 +1,22 @@
-"""Weights that no traced operation reads: no hook stands there, and nothing else says so."""
+"""Weights that hooks would miss: no traced operation reads them, or training writes to them."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from nncfx.controllers.base.weights import constants_of
+from nncfx.errors import CompressionError, TracingError
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, WeightSite
 from nncfx.tracing.hooks.store import own_parameters
+from nncfx.tracing.record.tensor_writes import written_tensors
 
-__all__ = ["unread_weights", "warn_unhooked_weights", "warn_unread_weights"]
+__all__ = [
+    "check_written_weights",
+    "unread_weights",
+    "warn_unhooked_weights",
+    "warn_unread_weights",
+]
 
 _LOGGER = logging.getLogger(__name__)
 _SHOWN: Final = 3
@@ -62,6 +69,38 @@ def warn_unhooked_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Inser
             left.setdefault(name, []).append(algorithm)
     algorithms = list(dict.fromkeys(one for found in left.values() for one in found))
     _tell(list(left), f"{', '.join(algorithms)} will leave them as they are")
+
+
+def check_written_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Insertion]]) -> None:
+    """Refuse hooks on weights that a forward in training writes to.
+
+    What it writes would go to what the hook returns, and be lost.
+
+    Args:
+        model: The wrapped model.
+        plans: The insertions of each algorithm.
+
+    Raises:
+        CompressionError: there is such a weight.
+    """
+    sites = {
+        str(one.site): algorithm
+        for algorithm, plan in plans.items()
+        for one in plan
+        if isinstance(one.site, WeightSite)
+    }
+    try:
+        written = written_tensors(model, model.nncf.example_inputs, sites, train=True)
+    except TracingError:
+        return  # such as for want of targets, which only training is given
+    if written:
+        name = min(written)
+        raise CompressionError(
+            f"In training the forward writes to '{name}', and behind the hook of {sites[name]} "
+            "that would be lost. If only the first forward does so, as where a layer sets itself "
+            "up, run the model once in training mode before it is compressed; else leave what "
+            "reads it out by ignored_scopes, or write to it between the forwards.",
+        )
 
 
 def _tell(names: Sequence[str], effect: str) -> None:

@@ -14,8 +14,8 @@ from nncfx.errors import TracingError
 from nncfx.network import NNCFNetwork
 from nncfx.operators import operation_kind
 from nncfx.quantization.placement.operands import WITH_WEIGHT
-from nncfx.tracing.record.buffer_writes import written_buffers
 from nncfx.tracing.record.constant_operands import constant_operands
+from nncfx.tracing.record.tensor_writes import written_tensors
 
 __all__ = ["NO_CHANGES", "ChangedBuffers", "changed_buffers"]
 
@@ -70,9 +70,9 @@ def changed_buffers(model: NNCFNetwork) -> ChangedBuffers:
     if not buffers:
         return ChangedBuffers(evaluating=written)
     inputs = model.nncf.example_inputs
-    evaluating = written_buffers(model, inputs, buffers, train=False)
+    evaluating = written_tensors(model, inputs, buffers, train=False)
     try:
-        training = written_buffers(model, inputs, buffers, train=True)
+        training = written_tensors(model, inputs, buffers, train=True)
     except TracingError as error:
         _LOGGER.warning(
             "Buffers that are quantized as weights: %s. Whether training changes them is not "

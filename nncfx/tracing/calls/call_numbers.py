@@ -46,10 +46,10 @@ _Calls: TypeAlias = dict[str, Counts]
 
 _BETWEEN: Final = (
     torch.nn.modules.module.__file__,
-    str(Path(torch.__file__).parent / "_dynamo") + os.sep,
+    *(str(Path(torch.__file__).parent / one) + os.sep for one in ("_dynamo", "fx")),
     str(Path(__file__).parents[2]) + os.sep,
 )
-"""The files of code that stands between a forward and its caller, traced, hooked or compiled."""
+"""The files of code between a forward and its caller, traced, hooked, compiled or exported."""
 
 _CALLS: Final[ContextVar[_Calls | None]] = ContextVar("_CALLS", default=None)
 

@@ -1,6 +1,7 @@
 """Layers that the traced forward does not call are told, and stand in the statistics."""
 
 import logging
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.controllers.base.unread_weights import unread_weights
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, CompressionError
 
 ABOVE = torch.ones(4, 6)
 
@@ -156,3 +157,39 @@ def test_pruning_masks_what_reads_pruned_channels_in_training_only(
     assert "aux.weight" in controller.masks.hooks
     assert "did not read" not in caplog.text
     assert controller.statistics().unread == ()
+
+
+class SetUp(nn.Linear):
+    """Sets its weight in the first forward of training, as ActNorm does."""
+
+    def __init__(self, write: Callable[[Tensor], object]) -> None:
+        super().__init__(4, 4)
+        self.write = write
+        self.register_buffer("is_set", torch.tensor(False))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training and not self.is_set:
+            with torch.no_grad():
+                self.write(self.weight)
+            self.is_set.fill_(True)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("algorithm", ["magnitude_sparsity", "rb_sparsity", "structure_pruning"])
+@pytest.mark.parametrize(
+    "write",
+    [lambda w: w.mul_(2), lambda w: w.data.mul_(2), lambda w: w.detach().clamp_(-0.1, 0.1)],
+)
+def test_a_hook_on_what_training_writes_to_is_refused_until_it_is_written(
+    algorithm: str, write: Callable[[Tensor], object]
+) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4), SetUp(write), nn.Linear(4, 2))
+    weight = model[2].weight.detach().clone()
+    config = {"compression": {"algorithm": algorithm}}
+    x = torch.ones(2, 4)
+    with pytest.raises(CompressionError, match=r"writes to '2\.weight', and behind the hook of"):
+        nncfx.create_compressed_model(model, config, x)
+    assert torch.equal(model[2].weight, weight)
+    model.train()(x)
+    assert not torch.equal(model[2].weight, weight)
+    nncfx.create_compressed_model(model, config, x)

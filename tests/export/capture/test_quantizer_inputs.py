@@ -186,3 +186,24 @@ def test_a_path_that_calls_a_hooked_function_not_at_all_is_exported(tmp_path: Pa
     file = nncfx.export_onnx(quantized, tmp_path / "x.onnx", X[:2], dynamic_batch=False)
     types = [node.op_type for node in onnx.load(file.path).graph.node]
     assert "Add" not in types
+
+
+class Made(nn.Module):
+    """Makes a module in its forward, as attention of many papers does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.query, self.value = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        scores = nn.Softmax(dim=-1)(self.query(x) @ x.transpose(1, 2))
+        return scores @ self.value(x)  # type: ignore[no-any-return]  # of a module
+
+
+def test_modules_that_a_forward_makes_are_exported(tmp_path: Path) -> None:
+    x = X.view(2, 2, 6)
+    quantized = nncfx.quantize(Made().eval(), [x])
+    found = exported(quantized, tmp_path, x)
+    torch.testing.assert_close(found, quantized(x), rtol=1e-3, atol=1e-3)

@@ -1,4 +1,4 @@
-"""Which buffers a forward changes: those are state, and no constants."""
+"""Which buffers and parameters a forward changes: those are state, and no constants."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias
@@ -12,7 +12,7 @@ from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.record.function_mode import TracedCall, watch_shapes
 from nncfx.tracing.record.parameter_writes import changes_its_first, memory_of
 
-__all__ = ["written_buffers"]
+__all__ = ["written_tensors"]
 
 _Held: TypeAlias = tuple[int, int, int]
 """A tensor, its memory and how often torch has seen that change."""
@@ -20,7 +20,7 @@ _Held: TypeAlias = tuple[int, int, int]
 _NOTHING: Final[_Held] = (0, 0, 0)
 
 
-def written_buffers(
+def written_tensors(
     model: nn.Module,
     example_inputs: ExampleInputs,
     names: Collection[str],
@@ -29,13 +29,13 @@ def written_buffers(
 ) -> frozenset[str]:
     """Return those of `names` that one forward writes to or puts another tensor in the place of.
 
-    Found by a forward as `watch_shapes` does it; the buffers have their values again afterwards.
+    Found by a forward as `watch_shapes` does it; all have their values again afterwards.
     A write in a branch that the inputs do not lead to is not seen.
 
     Args:
         model: any module.
         example_inputs: as for `trace`.
-        names: dotted names of dense buffers of `model`.
+        names: dotted names of dense buffers and parameters of `model`.
         train: run it in training mode, else in evaluation mode.
 
     Raises:
@@ -51,7 +51,7 @@ def written_buffers(
     ...             self.seen.data[0] = x[0]
     ...         return result
     >>> for train in (True, False):
-    ...     print(set(written_buffers(Bank(), torch.ones(1, 2), ["seen"], train=train)))
+    ...     print(set(written_tensors(Bank(), torch.ones(1, 2), ["seen"], train=train)))
     {'seen'}
     set()
     """
@@ -66,22 +66,22 @@ def written_buffers(
 
 
 class _Writes:
-    """Notes which buffers change: by name, by memory, or without torch's counting it."""
+    """Notes which tensors change: by name, by memory, or without torch's counting it."""
 
     def __init__(self, model: nn.Module, names: Collection[str]) -> None:
         self.written: set[str] = set()
         self._model = model
         self._names = names
         # held, so that no other tensor gets their places
-        self._buffers = self._now()
-        self._before = {name: _held(one) for name, one in self._buffers.items()}
+        self._tensors = self._now()
+        self._before = {name: _held(one) for name, one in self._tensors.items()}
         self._stored: dict[int, list[str]] = {}
         for name, (_, memory, _) in self._before.items():
             self._stored.setdefault(memory, []).append(name)
 
     def _now(self) -> Mapping[str, torch.Tensor]:
-        buffers = all_tensors(self._model, "_buffers")
-        return {name: one for name, one in buffers.items() if name in self._names}
+        tensors = all_tensors(self._model)
+        return {name: one for name, one in tensors.items() if name in self._names}
 
     def on_input(self, tensor: torch.Tensor) -> None:
         """Inputs change nothing."""

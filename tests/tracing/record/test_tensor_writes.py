@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.errors import TracingError
-from nncfx.tracing.record.buffer_writes import written_buffers
+from nncfx.tracing.record.tensor_writes import written_tensors
 
 
 def _reassign(model: "Writing", x: Tensor) -> None:
@@ -66,7 +66,7 @@ NAMES = ["table", "trained"]
 def test_a_write_is_seen_whatever_it_writes_and_taken_back(how: str, value: int) -> None:
     model = Writing(WRITES[how]).eval()
     table, x = model.table, torch.full((4, 4), float(value))
-    assert written_buffers(model, x, NAMES, train=False) == {"table"}
+    assert written_tensors(model, x, NAMES, train=False) == {"table"}
     assert model.table is table
     assert not table.any()
     assert not model.training
@@ -74,8 +74,8 @@ def test_a_write_is_seen_whatever_it_writes_and_taken_back(how: str, value: int)
 
 def test_what_only_training_writes_is_seen_in_training() -> None:
     model, x = Writing(None), torch.ones(4, 4)
-    assert written_buffers(model, x, NAMES, train=False) == set()
-    assert written_buffers(model, x, NAMES, train=True) == {"trained"}
+    assert written_tensors(model, x, NAMES, train=False) == set()
+    assert written_tensors(model, x, NAMES, train=True) == {"trained"}
 
 
 @pytest.mark.parametrize("read", [torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.contiguous])
@@ -86,21 +86,21 @@ def test_what_returns_the_buffer_itself_writes_nothing(read: Callable[..., Tenso
         read(model.table, *(() if read is torch.Tensor.contiguous else (x,)))
 
     inputs = torch.randn(4, 4)
-    assert not written_buffers(Writing(reading), inputs, ["table"], train=False)
+    assert not written_tensors(Writing(reading), inputs, ["table"], train=False)
 
 
 def test_other_buffers_are_not_asked_about() -> None:
     model = Writing(WRITES["in place"])
-    assert written_buffers(model, torch.ones(4, 4), ["trained"], train=False) == set()
+    assert written_tensors(model, torch.ones(4, 4), ["trained"], train=False) == set()
 
 
 def test_a_buffer_of_two_names_is_written_under_both() -> None:
     inside = Writing(WRITES["past autograd"])
     model = nn.Sequential(inside, nn.Linear(4, 4), inside)
     names = ["0.table", "2.table"]
-    assert written_buffers(model, torch.ones(4, 4), names, train=False) == set(names)
+    assert written_tensors(model, torch.ones(4, 4), names, train=False) == set(names)
 
 
 def test_a_model_that_refuses_its_inputs_says_so() -> None:
     with pytest.raises(TracingError, match="refuses the example inputs"):
-        written_buffers(Writing(None), torch.ones(4, 5), NAMES, train=True)
+        written_tensors(Writing(None), torch.ones(4, 5), NAMES, train=True)
