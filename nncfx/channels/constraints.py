@@ -38,6 +38,7 @@ class ChannelLedger:
     _averages: dict[tuple[int, str, int], Ids] = field(default_factory=dict)
     _literals: dict[str, list[str]] = field(default_factory=dict)
     _held: dict[str, Ids | tuple[str, int]] = field(default_factory=dict)
+    _multiples: list[tuple[Ids, int]] = field(default_factory=list)
     _shadows: list[tuple[str, str]] = field(default_factory=list)
     _lengths: dict[str, str] = field(default_factory=dict)
     _bounds: dict[tuple[str, int], dict[tuple[str, str], int]] = field(default_factory=dict)
@@ -191,6 +192,10 @@ class ChannelLedger:
         """
         self._held[place] = ids
 
+    def align(self, ids: Ids, multiple: int) -> None:
+        """Note that a call takes the channels `ids` only if their number is such a multiple."""
+        self._multiples.append((ids, multiple))
+
     def channels(self, buffers: Iterable[str]) -> Channels:
         """Return every group of channels that some parameter creates or follows.
 
@@ -227,6 +232,7 @@ class ChannelLedger:
                 for place, ids in self._held.items()
                 if not isinstance(ids, tuple) or ids in self._carriers
             },
+            multiples=[(roots[ids], multiple) for ids, multiple in self._multiples],
             divided=frozenset((parameter, 0) for parameter in self._lengths),
         )
         literals = {name: tuple(dict.fromkeys(found)) for name, found in self._literals.items()}

@@ -1,6 +1,7 @@
 """Sort channels into sets of groups: those that the same axes carry, equally often."""
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class Notes:
         reasons: channel to why it must stay.
         places: channel to the address of the operation that fixes it.
         held: address to the channels of which the code gives it the number.
+        multiples: channels, and of what their number stays a multiple.
         divided: axes whose entries are divided by their length.
     """
 
@@ -43,6 +45,7 @@ class Notes:
     reasons: Mapping[int, str]
     places: Mapping[int, str] = field(default_factory=dict)
     held: Mapping[str, Ids] = field(default_factory=dict)
+    multiples: Sequence[tuple[Ids, int]] = ()
     divided: frozenset[_Axis] = frozenset()
 
 
@@ -97,6 +100,7 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
     for (call, place, axis), ids in notes.averages.items():
         for label, rows in _by_label(numbers[ids], labels, sizes):
             sets[label].averages.append(Average(call=call, place=place, axis=axis, indices=rows))
+    multiples = _multiples(notes, numbers, labels, sizes)
     held = _held(notes, numbers, labels)
     places = dict(zip(numbers[list(notes.places)].tolist(), notes.places.values(), strict=True))
     names: dict[str, int] = defaultdict(int)
@@ -111,6 +115,7 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
                 widths=tuple(one.widths),
                 averages=tuple(one.averages),
                 held=held.get(label),
+                multiple=multiples.get(label, 1),
             )
             for label, (one, number) in enumerate(zip(sets, firsts.tolist(), strict=True))
         ),
@@ -124,6 +129,16 @@ def _held(notes: Notes, numbers: Ids, labels: Ids) -> dict[int, str]:
         rows = numbers[ids]
         for label in np.unique(labels[rows[rows != NO_CHANNEL]]).tolist():
             found.setdefault(label, place)
+    return found
+
+
+def _multiples(notes: Notes, numbers: Ids, labels: Ids, sizes: Sequence[int]) -> dict[int, int]:
+    """Return for the sets whose numbers of groups stay multiples, of which."""
+    found: dict[int, int] = {}
+    for ids, multiple in notes.multiples:
+        for label, rows in _by_label(numbers[ids], labels, sizes):
+            needed = multiple // math.gcd(multiple, rows.shape[1])
+            found[label] = math.lcm(found.get(label, 1), needed)
     return found
 
 

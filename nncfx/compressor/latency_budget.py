@@ -19,7 +19,7 @@ from nncfx.graph.channels import Channels, GroupSet
 from nncfx.network import NNCFNetwork, inputs_for, unwrap
 from nncfx.runtimes import LatencyTable, Variant, measured_table, read_table
 from nncfx.schemes import keep_groups
-from nncfx.schemes.masks.alignment import resolve_alignment
+from nncfx.schemes.masks.alignment import alignments_of, resolve_alignment
 from nncfx.storage.formats.whole_file import read_text
 from nncfx.targets import TARGETS, Alignment
 from nncfx.thinning.removal import Removal, removed
@@ -115,10 +115,10 @@ def groups_within_latency(
     known = TARGETS.get(table.machine.get("runtime", ""))
     alignment = (known.alignment if known else None) or Alignment(1)
     # the limit is one of time, of which the best widths take least
-    alignment = replace(alignment, down=True)
+    alignments = alignments_of(channels, replace(alignment, down=True))
 
     def kept(level: float) -> list[Tensor]:
-        return keep_groups(scores, level, align=alignment, entries=entries)
+        return keep_groups(scores, level, align=alignments, entries=entries)
 
     def predicted(level: float) -> float:
         removal = _without(model, channels, kept(level))

@@ -134,6 +134,7 @@ class GroupSet:
         averages: calls that take statistics over the groups; these are of living channels only.
         held: the address of a call to which the code, and nothing else, gives their number; so
             that the module around it must become a graph before any can go. None if there is none.
+        multiple: their number stays a multiple of it, as some call asks for that reads them.
     """
 
     name: str
@@ -144,6 +145,7 @@ class GroupSet:
     widths: tuple[Width, ...] = ()
     averages: tuple[Average, ...] = ()
     held: str | None = None
+    multiple: int = 1
 
     def __post_init__(self) -> None:
         """Check that every member has `size` groups.
@@ -162,6 +164,11 @@ class GroupSet:
     def origin(self) -> Member:
         """The member that creates the channels first; a follower where none creates them."""
         return min(self.members, key=lambda member: ROLES.index(member.role))
+
+    def removable(self, count: int) -> int:
+        """Return how many of `count` groups can go, so that a multiple of `multiple` stays."""
+        left = -(-(self.size - count) // self.multiple) * self.multiple
+        return max(0, self.size - left)
 
     def by_role(self, role: Role) -> tuple[Member, ...]:
         """Return the members of one role, in order of execution."""

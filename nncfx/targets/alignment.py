@@ -1,6 +1,7 @@
 """Widths that a target computes without waste."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from nncfx.errors import ArgumentError
 
@@ -27,6 +28,15 @@ class Alignment:
                 raise ArgumentError(
                     f"align is {size}; widths are multiples of 1 or more. Give 1 for any width.",
                 )
+
+    def times(self, count: int) -> "Alignment":
+        """Return the alignment whose widths are multiples of `count` as well.
+
+        >>> Alignment(16, 4).times(8)
+        Alignment(multiple=16, step=8, down=False)
+        """
+        step = None if self.step is None else math.lcm(self.step, count)
+        return replace(self, multiple=math.lcm(self.multiple, count), step=step)
 
     def allows(self, width: int) -> bool:
         """Return whether a layer may be `width` channels wide.

@@ -217,7 +217,9 @@ def _nameless(address: str) -> str:
 def _some(channels: Channels) -> Selection:
     """Return groups to remove, so many that no two widths keep their ratio by accident."""
     groups = {
-        group_set.name: np.arange(max(1, group_set.size // _PARTS[number % len(_PARTS)]))
+        group_set.name: np.arange(
+            group_set.removable(max(1, group_set.size // _PARTS[number % len(_PARTS)]))
+        )
         for number, group_set in enumerate(channels.prunable)
         if group_set.size > 1
     }
@@ -227,7 +229,7 @@ def _some(channels: Channels) -> Selection:
 def _most(channels: Channels) -> Selection:
     """Return more than half of the groups of every set, and never all."""
     groups = {
-        one.name: np.arange(min(one.size - 1, -(-one.size * 3 // 5)))
+        one.name: np.arange(one.removable(min(one.size - 1, -(-one.size * 3 // 5))))
         for one in channels.prunable
         if one.size > 1
     }

@@ -152,7 +152,10 @@ def select_removable(
         stays = len(dead[name]) - count
         if stays:
             multiple = alignment.multiple
+            needed = channels.find(name).multiple
             rule = f"a width stays a multiple of {multiple}" if multiple > 1 else _ONE
+            if needed > 1:
+                rule = f"a call that reads them takes multiples of {needed}"
             kept[name] = f"{stays} dead kept: {rule}"
     groups = {name: dead[name][-count:] for name, count in counts.items() if count}
     is_cut = any(len(dead[one.name]) == one.size for one in channels if one.size)
@@ -167,12 +170,13 @@ def _rounded(
 ) -> dict[str, int]:
     """Return how many groups of each set go: lowered one by one until every space is aligned."""
     spaces: dict[_Space, dict[str, int]] = defaultdict(dict)
+    steps = {one.name: one for one in candidates}
     for group_set in candidates:
         for member in group_set.members:
             if member.role is not Role.CONSUMER:
                 per_group = member.indices.shape[1]
                 spaces[member.parameter, member.axis][group_set.name] = per_group
-    counts = dict(counts)
+    counts = {one.name: one.removable(counts[one.name]) for one in candidates}
     settled = False
     while not settled:
         settled = True
@@ -181,6 +185,6 @@ def _rounded(
             width = tensors[parameter].shape[axis] - removed
             if removed and not alignment.allows(width):
                 name = max(shares, key=lambda name: counts[name])
-                counts[name] -= 1
+                counts[name] = steps[name].removable(counts[name] - 1)
                 settled = False
     return counts

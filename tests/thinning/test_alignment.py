@@ -3,7 +3,9 @@
 import pytest
 import torch
 from torch import nn
+from typing_extensions import override
 
+import nncfx
 from nncfx.errors import ArgumentError
 from nncfx.schemes.masks.alignment import resolve_alignment
 from nncfx.targets import names
@@ -38,3 +40,55 @@ def test_an_unknown_runtime_is_refused_with_the_nearest() -> None:
     model = nn.Linear(2, 2)
     with pytest.raises(ArgumentError, match="Did you mean 'tensorrt'"):
         thin(model, torch.ones(1, 2), align="tensort")
+
+
+class Grouped(nn.Module):
+    """Experts as one product for all, whose kernel takes rows that are 16 bytes apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: torch.Tensor
+        torch.manual_seed(0)
+        self.embed = nn.Linear(8, 24)
+        self.up = nn.Parameter(torch.randn(2, 2 * 20, 24) / 5)
+        self.down = nn.Parameter(torch.randn(2, 24, 20) / 5)
+        self.head = nn.Linear(24, 3)
+        self.register_buffer("ends", torch.tensor([2, 6], dtype=torch.int32))
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embed(x)
+        both = nn.functional.grouped_mm(x, self.up.transpose(1, 2), offs=self.ends)
+        gate, value = both.chunk(2, dim=-1)
+        hidden = gate.sigmoid() * value
+        y: torch.Tensor = self.head(
+            nn.functional.grouped_mm(hidden, self.down.transpose(1, 2), offs=self.ends)
+        )
+        return y
+
+
+def test_channels_go_to_a_width_that_the_call_takes_which_reads_them() -> None:
+    _, model = nncfx.create_compressed_model(
+        Grouped().eval(),
+        {
+            "compression": {
+                "algorithm": "structure_pruning",
+                "pruning_init": 0.3,
+                "params": {"align": 1},
+            }
+        },
+        torch.randn(6, 8),
+    )
+    result = thin(model)
+    # of 20 hidden channels 14 would stay, of 24 embedded ones 17: the next multiples of 4
+    assert result.model.up.shape == (2, 2 * 16, 20)
+    assert result.model.down.shape[2] == 16
+    assert not result.fixed
+
+
+def test_dead_channels_stay_for_the_width_that_a_call_takes() -> None:
+    model = Grouped().eval()
+    model.down.data[:, :, :5] = 0
+    result = thin(model, torch.randn(6, 8))
+    assert result.model.down.shape[2] == 16
+    assert result.fixed == {"up": "1 dead kept: a call that reads them takes multiples of 4"}

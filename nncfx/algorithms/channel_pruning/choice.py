@@ -19,7 +19,7 @@ from nncfx.schemes import (
     keep_groups,
     norm_scale_scores,
 )
-from nncfx.schemes.masks.alignment import resolve_alignment
+from nncfx.schemes.masks.alignment import alignments_of, resolve_alignment
 from nncfx.targets import Alignment
 
 __all__ = ["WHOLE_BRANCHES", "ChannelChoice", "choice_of", "weight_scores"]
@@ -107,7 +107,8 @@ def _keep(
     scope: MaskScope,
 ) -> list[Tensor]:
     entries = [one.origin.indices.shape[1] for one in channels.prunable]
-    return keep_groups(scores, level, align=align, scope=scope, entries=entries)
+    alignments = alignments_of(channels, align)
+    return keep_groups(scores, level, align=alignments, scope=scope, entries=entries)
 
 
 def weight_scores(

@@ -21,6 +21,8 @@ __all__ = ["attention", "batched_add_product", "einsum", "grouped_product", "mat
 
 _SUMS = "sums over its channels"
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_STEP = 16
+"""Bytes; a product of groups of rows takes matrices whose rows are a multiple of it apart."""
 
 
 class _Operand(NamedTuple):
@@ -62,7 +64,16 @@ def grouped_product(state: ChannelState, call: TracedCall) -> None:
     data = call.operands[0]
     if state.source(data) is not None or call.result.dim() != data.dim():
         return unknown(state, call, "multiplies groups of rows")
-    return _weighted(state, call)
+    _weighted(state, call)
+    weight, multiple = call.operands[1], _STEP // data.element_size()
+    grids = [state.ids(data)]
+    if weight.stride(-1) == 1:  # its rows are as long as those of the result
+        grids.append(state.ids(call.result))
+    for grid in grids:
+        ids = state.sequence(grid, -1, place_of(call))
+        if ids is not None:
+            state.ledger.align(ids, multiple)
+    return None
 
 
 def _weighted_left(state: ChannelState, call: TracedCall) -> None:

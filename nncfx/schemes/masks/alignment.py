@@ -1,10 +1,12 @@
 """Widths that a runtime computes without waste."""
 
+from collections.abc import Sequence
 from typing import Final
 
+from nncfx.graph.channels import Channels
 from nncfx.targets import Alignment, Target, target_named
 
-__all__ = ["aligned_count", "resolve_alignment"]
+__all__ = ["aligned_count", "alignments_of", "resolve_alignment"]
 
 
 _MOSTLY: Final = 0.75
@@ -22,6 +24,19 @@ def resolve_alignment(align: int | str | Alignment | Target) -> Alignment:
         assert alignment is not None  # noqa: S101 (asked for above)
         return alignment
     return align if isinstance(align, Alignment) else Alignment(align)
+
+
+def alignments_of(channels: Channels, alignment: Alignment) -> Sequence[Alignment]:
+    """Return which widths the layer that creates each prunable set may have.
+
+    They are those of `alignment` that the calls take, too, by which the channels are read.
+    """
+    return [
+        alignment.times(one.multiple * one.origin.indices.shape[1])
+        if one.multiple > 1
+        else alignment
+        for one in channels.prunable
+    ]
 
 
 def aligned_count(

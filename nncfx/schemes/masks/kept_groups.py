@@ -17,7 +17,7 @@ def keep_groups(
     scores: Sequence[Tensor],
     level: float,
     *,
-    align: int | Alignment = 1,
+    align: int | Alignment | Sequence[Alignment] = 1,
     minimum: int = 1,
     scope: MaskScope = "global",
     entries: Sequence[int] | None = None,
@@ -33,7 +33,8 @@ def keep_groups(
     Args:
         scores: One tensor of g scores per group set, as `group_scores` returns them.
         level: Fraction of groups to remove, in [0, 1).
-        align: The widths that are allowed, or the number whose multiples are, at least 1.
+        align: The widths that are allowed, or the number whose multiples are, at least 1; or
+            such widths for each set.
         minimum: So many groups of each set stay in any case.
         scope: One ranking over all sets, or one for each.
         entries: How many entries of its layer a group of each set has; None for one.
@@ -44,10 +45,12 @@ def keep_groups(
     >>> keep_groups([torch.tensor([3.0, 1.0, 2.0])], 0.34)
     [tensor([ True, False,  True])]
     """
-    alignment = resolve_alignment(align)
     parts = [score.detach() for score in scores]
     kept = keep_largest(parts, level, scope, minimum)
-    if alignment.multiple == 1:
+    alignments = (
+        [resolve_alignment(align)] * len(parts) if isinstance(align, int | Alignment) else align
+    )
+    if all(one.multiple == 1 for one in alignments):
         return kept
     widths = entries or [1] * len(parts)
 
@@ -56,14 +59,14 @@ def keep_groups(
             aligned_count(
                 int(torch.count_nonzero(mask)),
                 mask.numel(),
-                alignment,
+                one,
                 each=each,
                 minimum=max(minimum, 1),
             )
-            for mask, each in zip(masks, widths, strict=True)
+            for mask, each, one in zip(masks, widths, alignments, strict=True)
         ]
 
-    if scope == "global" and not alignment.down:
+    if scope == "global" and not alignments[0].down:
         target = kept_count(sum(part.numel() for part in parts), level)
         kept = _ranked_on(parts, target, minimum, aligned)
     return [
