@@ -75,6 +75,7 @@ class Wiring:
             that is more than once.
         varying: Those of `counts` whose number depends on the inputs, of several traces.
         folded: Dotted names of the parameters that a forward writes to.
+        bypassed: Those of the parameters that a forward reads, never as an attribute of a module.
     """
 
     places: Mapping[str, Place]
@@ -84,6 +85,7 @@ class Wiring:
     on_floats: Mapping[tuple[str, str], int]
     varying: frozenset[tuple[str, str, Site]] = frozenset()
     folded: frozenset[str] = frozenset()
+    bypassed: frozenset[str] = frozenset()
 
     @property
     def called(self) -> set[str]:

@@ -109,6 +109,12 @@ def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module], wiring: Wi
             "one weight or keep it within bounds, and what it writes would be lost behind a hook. "
             "Hook the weights that it is made of, or leave its layer out by ignored_scopes.",
         )
+    if str(site) in wiring.bypassed:
+        raise GraphError(
+            f"The forward does not read '{site}' as an attribute of its module, but takes it out "
+            "of a list or a table such as named_parameters(), so that a hook there would never "
+            "be called. Read it as an attribute, or leave its layer out by ignored_scopes.",
+        )
 
 
 def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wiring) -> None:

@@ -94,6 +94,7 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
             call for call in counts if len({one.counts.get(call, 0) for one in wirings}) > 1
         ),
         folded=frozenset[str]().union(*(wiring.folded for wiring in wirings)),
+        bypassed=frozenset[str]().union(*(wiring.bypassed for wiring in wirings)),
     )
 
 

@@ -15,6 +15,7 @@ from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_check import require_shapes
 from nncfx.tracing.calls.module_stack import ModuleStack, Wiring
 from nncfx.tracing.calls.tensors import Describer
+from nncfx.tracing.record.attribute_reads import AttributeReads
 from nncfx.tracing.record.dataflow import Dataflow
 from nncfx.tracing.record.function_mode import CallMode, Observer, Spot, by_shapes, forward
 from nncfx.tracing.record.shape_only_execution import Shortcut
@@ -104,9 +105,16 @@ def _traced(
     numbers: CallNumbers | None = None,
 ) -> Trace:
     mode = _GraphMode(model, observers, shortcut, numbers)
-    forward(model, example_inputs, mode, train=train)
-    wiring = replace(mode.stack.wiring(), folded=frozenset(mode.flow.folded))
-    return Trace(mode.flow.graph(), wiring)
+    reads = AttributeReads(model)
+    with reads.noted():
+        forward(model, example_inputs, mode, train=train)
+    graph = mode.flow.graph()
+    wiring = replace(
+        mode.stack.wiring(),
+        folded=frozenset(mode.flow.folded),
+        bypassed=reads.bypassed(graph),
+    )
+    return Trace(graph, wiring)
 
 
 class _GraphMode(CallMode):

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pytest
 import torch
@@ -236,3 +236,49 @@ def test_a_quantized_folded_weight_follows_its_branches(caplog: pytest.LogCaptur
         quantized.wide.weight.zero_()
         quantized.narrow.weight.zero_()
     assert not quantized(x).any()
+
+
+_TAKEN: dict[str, Callable[[nn.Module], torch.Tensor]] = {
+    "named_parameters": lambda layer: dict(layer.named_parameters())["weight"],
+    "parameters": lambda layer: next(layer.parameters()),
+    "_parameters": lambda layer: cast("torch.Tensor", layer._parameters["weight"]),
+    "get_parameter": lambda layer: layer.get_parameter("weight"),
+}
+
+
+class _Taking(nn.Module):
+    """The second layer's weight is taken out of a table, as meta-learners do."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.way = way
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = _TAKEN[self.way](self.second)
+        return nn.functional.linear(self.first(x), weight, self.second.bias)
+
+
+@pytest.mark.parametrize("way", _TAKEN)
+def test_a_hook_on_a_weight_that_is_taken_out_of_a_table_is_refused(
+    way: str, halve: nn.Module
+) -> None:
+    model = _Taking(way)
+    table = model.second._parameters
+    wrapped = wrap(model, torch.ones(1, 3))
+    assert model.second._parameters is table
+    with pytest.raises(GraphError, match=r"does not read 'second\.weight' as an attribute"):
+        hook(wrapped, WeightSite("second", "weight"), halve)
+    hook(wrapped, WeightSite("second", "bias"), halve)
+    hook(wrapped, WeightSite("first", "weight"), halve)
+
+
+def test_a_layer_whose_weight_is_taken_out_of_a_table_can_be_left_out() -> None:
+    model, x = _Taking("parameters").eval(), torch.randn(8, 3)
+    config = {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}
+    with pytest.raises(GraphError, match="ignored_scopes"):
+        nncfx.create_compressed_model(_Taking("parameters"), {"compression": config}, x)
+    config["ignored_scopes"] = ["_Taking/linear_0"]
+    controller, sparse = nncfx.create_compressed_model(model, {"compression": config}, x)
+    assert int((sparse.nncf.weight("first.weight") == 0).sum()) == 6
+    torch.testing.assert_close(controller.strip()(x), sparse.eval()(x))

@@ -1,0 +1,78 @@
+"""Know which parameters a forward reads as attributes of modules, where hooks stand."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, final
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from nncfx.graph import NNCFGraph
+from nncfx.tracing.calls.module_walk import all_modules
+
+__all__ = ["AttributeReads"]
+
+_TABLE: Final = "_parameters"
+
+
+class _Table(dict[str, Any]):
+    """The parameters of one module, which notes those that are asked for as attributes."""
+
+    def __init__(self, table: dict[str, Any], read: set[int]) -> None:
+        super().__init__(table)
+        self._read = read
+
+    @override
+    def __getitem__(self, name: str) -> Any:
+        found = super().__getitem__(name)
+        frame = sys._getframe(1)  # noqa: SLF001 (no public way)
+        around = frame.f_back
+        # of nn.Module, or of a class that has its own; get_parameter gives what is stored
+        is_attribute = frame.f_code.co_name == "__getattr__"
+        if is_attribute and (around is None or around.f_code.co_name != "get_parameter"):
+            self._read.add(id(found))
+        return found
+
+
+@final
+class AttributeReads:
+    """The parameters that a forward reads as attributes, by whatever name."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Note nothing yet."""
+        self._model = model
+        self._read: set[int] = set()
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note what is read while the context lasts; parameters are then as they were."""
+        held: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        try:
+            for _, module in all_modules(self._model):
+                own = vars(module)
+                before = own[_TABLE]
+                if before:  # containers have none
+                    held.append((own, before))
+                    own[_TABLE] = _Table(before, self._read)
+            yield
+        finally:
+            for own, before in held:
+                own[_TABLE] = before
+
+    def bypassed(self, graph: NNCFGraph) -> frozenset[str]:
+        """Return the names of the parameters that operations read, and that no attribute gave."""
+        left: dict[str, torch.Tensor] = {
+            f"{prefix}.{name}" if prefix else name: one
+            for prefix, module in all_modules(self._model, every_name=True)
+            # which read their weights through a list, hooked as attributes are
+            if not isinstance(module, nn.RNNBase)
+            for name, one in vars(module)[_TABLE].items()
+            if one is not None and id(one) not in self._read
+        }
+        if not left:
+            return frozenset()
+        names = (name for one in graph.operations for name in one.parameters.values())
+        read = {id(left[name]) for name in names if name in left}
+        return frozenset(name for name, one in left.items() if id(one) in read)
