@@ -1,7 +1,8 @@
 """Several controllers as one: `CompositeController`."""
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 import torch
@@ -72,6 +73,14 @@ class CompositeController(Controller):
     def _before_strip(self) -> None:
         for part in self.parts.values():
             part._before_strip()  # noqa: SLF001 (its own parts)
+
+    @override
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for part in self.parts.values():
+                stack.enter_context(part.evaluating())
+            yield
 
     @override
     def statistics(self) -> CompositeStatistics:

@@ -1,5 +1,6 @@
 """Compression in the `Trainer` of Lightning: schedule, loss, checkpoints and the best model."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any, final
 
@@ -70,6 +71,7 @@ class CompressionCallback(pl.Callback):
         self._tracker = tracker
         self._compression: LoopCompression | None = None
         self._stage: CompressionStage | None = None
+        self._evaluation = contextlib.ExitStack()
 
     def loss(self) -> Tensor:
         """Return what is added to the loss of the task."""
@@ -131,6 +133,18 @@ class CompressionCallback(pl.Callback):
         """Set the level of the step, and of an epoch that a restarted Trainer did not begin."""
         self._begun().begin_epoch(trainer.current_epoch, trainer.global_step)
         self._begun().begin_step(trainer.global_step)
+
+    @override
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Let the module compute as `compressed()` does."""
+        self._evaluation.enter_context(self.controller.evaluating())
+
+    @override
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Go on from where training was."""
+        self._evaluation.close()
+
+    on_test_start, on_test_end = on_validation_start, on_validation_end
 
     @override
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

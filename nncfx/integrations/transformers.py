@@ -1,5 +1,6 @@
 """Compression in the `Trainer` of transformers: schedule, loss, resuming and the best model."""
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,6 +102,7 @@ class TrainerCompression(TrainerCallback):
         for name, around in (
             ("compute_loss", self._with_loss),
             ("create_optimizer", self._with_groups),
+            ("evaluation_loop", self._as_compressed),
         ):
             setattr(trainer, name, around(trainer, getattr(trainer, name)))
         if hasattr(model, "peft_config"):
@@ -223,6 +225,16 @@ class TrainerCompression(TrainerCallback):
             return (found[0] + extra, found[1]) if return_outputs else found + extra
 
         return compute_loss
+
+    def _as_compressed(self, trainer: Trainer, loop: Callable[..., Any]) -> Callable[..., Any]:
+        del trainer
+
+        @functools.wraps(loop)
+        def evaluation_loop(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (as the Trainer's)
+            with self.controller.evaluating():
+                return loop(*args, **kwargs)
+
+        return evaluation_loop
 
     def _with_groups(self, trainer: Trainer, create: Callable[..., Any]) -> Callable[..., Any]:
         def create_optimizer(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (as the Trainer's)

@@ -1,6 +1,7 @@
 """L-C in the user's own loop: its loss is the penalty, its epochs are the L steps."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, final
 
 import torch
@@ -85,6 +86,18 @@ class LCController(Controller):
     @override
     def _before_strip(self) -> None:
         self.compress()
+
+    @override
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        kept = {name: hook.theta.clone() for name, hook in self.hooks.items()}
+        self.compress()
+        try:
+            yield
+        finally:
+            # within an L step the weights are drawn to what its C step found
+            with torch.no_grad():
+                self._take(kept)
 
     @override
     def statistics(self) -> SparsityStatistics:

@@ -116,6 +116,17 @@ def test_a_fit_goes_on_from_the_last_step_of_an_epoch(tmp_path: Path, step: int)
     assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
 
 
+def test_metrics_are_those_of_the_compressed_module(tmp_path: Path) -> None:
+    item = {"algorithm": "lc", "params": {"sparsity_target": 0.7, "mu_init": 1e-3}}
+    callback = CompressionCallback({"compression": item}, loader())
+    _, kept = fit(tmp_path, callback)
+    small = callback.compressed()
+    with torch.no_grad():
+        losses = [float(nn.functional.cross_entropy(small(x), y)) for x, y in loader()]
+    last = kept.best_k_models[str(tmp_path / "epoch=3.ckpt")]
+    assert float(last) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+
+
 def test_mistakes_are_told(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="nothing to trace"):
         CompressionCallback(CONFIG)

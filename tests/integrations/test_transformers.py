@@ -174,6 +174,18 @@ def test_the_best_model_is_one_of_the_last_stage(tmp_path: Path) -> None:
     assert compression.controller.level == pytest.approx(0.6, abs=0.01)
 
 
+def test_metrics_are_those_of_the_compressed_model(tmp_path: Path) -> None:
+    made = trainer(tmp_path, num_train_epochs=1, save_strategy="no")
+    item = {"algorithm": "lc", "params": {"sparsity_target": 0.7, "mu_init": 1e-3}}
+    compression = TrainerCompression(made, {"compression": item})
+    made.train()
+    batch = {name: torch.stack([one[name] for one in examples()[:16]]) for name in examples()[0]}
+    with torch.no_grad():
+        expected = compression.compressed()(**batch).loss.item()
+    assert made.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-4)
+    assert made.state.log_history[0]["eval_loss"] == pytest.approx(expected, rel=1e-4)
+
+
 def test_parameters_of_algorithms_get_groups_of_their_own(tmp_path: Path) -> None:
     made = trainer(tmp_path, weight_decay=0.1)
     item = {"algorithm": "rb_sparsity", "compression_lr_multiplier": 5}

@@ -92,6 +92,23 @@ def test_stripping_compresses_the_weights_as_they_are_now(dense: nn.Module) -> N
     assert int((kept == 0).sum()) > 0
 
 
+def test_evaluation_sees_the_weights_as_they_are_now_and_leaves_training_alone(
+    dense: nn.Module,
+) -> None:
+    controller, model = applied(dense, params={"sparsity_target": 0.5, **MU})
+    controller.scheduler.epoch_step()
+    with torch.no_grad():
+        dict(model.named_parameters())["3.weight"].mul_(-1)
+    drawn, inputs = controller.loss().detach(), torch.rand(3, 64)
+    before = model.eval()(inputs)
+    with controller.evaluating():
+        now = model(inputs)
+    assert torch.equal(controller.loss().detach(), drawn)
+    expected = controller.strip()(inputs)
+    assert torch.equal(now, expected)
+    assert not torch.equal(before, expected)
+
+
 def test_several_epochs_may_make_one_l_step(dense: nn.Module) -> None:
     controller, _ = applied(dense, params={"epochs_per_step": 2, **MU})
     seen = []

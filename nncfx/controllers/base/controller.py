@@ -1,8 +1,9 @@
 """Controllers: the handles of applied algorithms."""
 
 import abc
+import contextlib
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -230,6 +231,11 @@ class Controller(abc.ABC):
 
     def _before_strip(self) -> None:  # noqa: B027 (most algorithms do nothing)
         """Bring the hooks up to date with the weights as they are now."""
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Let the model compute in the body as `strip()` has it; training goes on unchanged."""
+        yield
 
     def prepare_for_export(self) -> nn.Module:
         """Return the copy to export: what `strip` returns, in evaluation mode."""
