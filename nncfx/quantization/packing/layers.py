@@ -1,7 +1,7 @@
 """Linear layers and embeddings whose weights are codes in memory."""
 
-from collections.abc import Iterator
-from typing import Final, final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Self, final
 
 import torch
 from torch import Tensor, nn
@@ -82,6 +82,12 @@ class PackedWeight(nn.Module):
             codebook=self.format.codebook,
             dtype=self.dtype,
         )
+
+    @override
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        self.dtype = fn(self.scale.new_empty(0, dtype=self.dtype)).dtype
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # of torch
+        return self
 
     @property
     def weight(self) -> Tensor:

@@ -1,8 +1,8 @@
 """Weights of any shape as codes in memory, decoded at each reading: experts, convolutions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeAlias, cast, final
+from typing import Any, Final, NamedTuple, Self, TypeAlias, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +66,13 @@ class PackedParameter(nn.Module):
         # bytes, so that no cast of the model touches float8
         parts = (codes.view(torch.uint8), stored.scale, zero)
         self._parts: tuple[Tensor, ...] = parts if bool(zero.any()) else parts[:-1]
+
+    @override
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        moved = fn(torch.empty(0, dtype=self._grid.dtype, device="cpu"))
+        self._grid = replace(self._grid, dtype=moved.dtype)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # of torch
+        return self
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, ...]:
         """Return what the module is to have in place of `weight`."""

@@ -71,6 +71,16 @@ def test_float8_is_stored_as_torch_has_it() -> None:
     assert torch.equal(layer.codes.T.float(), (weight / scale).to(torch.float8_e4m3fn).float())
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_what_is_decoded_follows_the_type_of_the_model(dtype: torch.dtype) -> None:
+    weight = torch.randn(24, 32, generator=torch.Generator().manual_seed(0))
+    integers, rounded = stored(weight, SPECS["int4"])
+    table = PackedEmbedding(integers).to(dtype)
+    found = table(torch.arange(24))
+    assert found.dtype == table.weight.dtype == dtype
+    torch.testing.assert_close(found.float(), rounded, rtol=0.02, atol=0.02)
+
+
 def test_rows_of_half_precision_are_multiplied_in_it() -> None:
     weight = torch.randn(24, 64).bfloat16()
     integers, rounded = stored(weight, SPECS["uint4"])

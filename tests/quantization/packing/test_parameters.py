@@ -77,6 +77,25 @@ def test_convolutions_come_back_of_a_file(tmp_path: Path, save: Save) -> None:
     assert torch.equal(again(IMAGES), small(IMAGES))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "places"), [(torch.float64, 6), (torch.bfloat16, 1.5), (torch.float16, 2.5)]
+)
+def test_weights_of_codes_follow_the_type_of_the_model(
+    tmp_path: Path, save: Save, dtype: torch.dtype, places: float
+) -> None:
+    small = quantize_weights(convolutions(), example_inputs=IMAGES, bits=8, pack=True)
+    expected = small(IMAGES)
+    moved = copy.deepcopy(small).to(dtype)
+    found = moved(IMAGES.to(dtype))
+    assert found.dtype == dtype
+    error = (found.double() - expected.double()).norm() / expected.double().norm()
+    assert error < 10**-places
+    save(tmp_path / "small", moved)
+    _, again = nncfx.load(tmp_path / "small", lambda: convolutions().to(dtype))
+    assert torch.equal(again(IMAGES.to(dtype)), found)
+    assert torch.equal(small(IMAGES), expected)
+
+
 def test_unpacking_a_model_leaves_it_packed() -> None:
     small = quantize_weights(convolutions(), example_inputs=IMAGES, bits=8, pack=True)
     expected = small(IMAGES)
