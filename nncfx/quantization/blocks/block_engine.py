@@ -30,6 +30,7 @@ from nncfx.quantization.blocks.weight_formats import (
 )
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.grid.stored_weights import on_grid
+from nncfx.quantization.packing.adapters import let_merge
 from nncfx.quantization.packing.linear_layers import is_turned
 from nncfx.quantization.packing.pack_weights import (
     become,
@@ -174,6 +175,7 @@ def quantize_blocks(
     if rest is not None:
         _quantize_rest(own, rest, chosen.group_size)
     let_pretrained_save(own)
+    let_merge(own, is_packed=True)
     return own
 
 

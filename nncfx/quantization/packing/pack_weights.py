@@ -15,6 +15,7 @@ from nncfx.network import NNCFNetwork, strip, wrap
 from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.spec import Mode, QuantizerSpec
 from nncfx.quantization.grid.stored_weights import integer_weights
+from nncfx.quantization.packing.adapters import let_merge
 from nncfx.quantization.packing.codes import as_rows
 from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear, PackedWeight
 from nncfx.quantization.packing.linear_layers import is_turned
@@ -79,6 +80,7 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
             f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "",
         )
     let_pretrained_save(plain)
+    let_merge(plain, is_packed=True)
     return plain
 
 
@@ -221,6 +223,7 @@ def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwo
             stored[f"{name}.weight".lstrip(".")] = integers
     stored |= unpack_parameters(plain)
     let_pretrained_save(plain, is_packed=False)
+    let_merge(plain, is_packed=False)
     if not stored:
         raise ArgumentError(
             f"{type(model).__name__} has no packed layer, so there is nothing to unpack. Pass "

@@ -1,0 +1,39 @@
+"""Adapters of PEFT around layers of codes, into which nothing can be merged."""
+
+from typing import Any, Final, NoReturn
+
+from torch import nn
+
+from nncfx.errors import ArgumentError
+from nncfx.quantization.packing.layers import PackedWeight
+from nncfx.quantization.packing.parameters import packed_parameters
+
+__all__ = ["let_merge"]
+
+_MERGE: Final = "merge"
+
+
+def let_merge(model: nn.Module, *, is_packed: bool) -> None:
+    """Let adapters refuse to be merged into layers of codes, or no longer.
+
+    PEFT adds to `base_layer.weight`, which is decoded at each reading: the sum would be lost.
+
+    Args:
+        model: Changed in place: the modules in it that have a `base_layer` and `merge`.
+        is_packed: Whether it has such layers.
+    """
+    for module in model.modules():
+        base = getattr(module, "base_layer", None)
+        if not (isinstance(base, nn.Module) and callable(getattr(module, _MERGE, None))):
+            continue
+        vars(module).pop(_MERGE, None)
+        if is_packed and (isinstance(base, PackedWeight) or any(packed_parameters(base))):
+            vars(module)[_MERGE] = _refuse
+
+
+def _refuse(*args: Any, **kwargs: Any) -> NoReturn:  # noqa: ANN401 (as the method's)
+    del args, kwargs
+    raise ArgumentError(
+        "The layer of this adapter holds codes, to which nothing can be added: the adapter would "
+        "be lost. Merge it before quantize_weights(..., pack=True), or keep it beside the codes.",
+    )
