@@ -107,7 +107,7 @@ class NNCFNetwork(HookedModule):
         is_new = self not in seen
         yield from super().named_modules(seen, prefix, remove_duplicate)
         if is_new:
-            yield from self._store.described(prefix, seen, remove_duplicate=remove_duplicate)
+            yield from self._store.described(prefix, seen)
 
     @override
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Self:

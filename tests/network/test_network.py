@@ -314,6 +314,16 @@ def test_functional_call_swaps_the_models_and_the_hooks_parameters(halved: NNCFN
     assert torch.equal(torch.func.functional_call(halved, values, (x,))[0], values["2.bias"])
 
 
+def test_functional_call_puts_back_a_hook_that_stands_at_two_sites(twice: NNCFNetwork) -> None:
+    before = dict(twice.named_parameters())
+    x, weight = torch.ones(2, 4), twice.nncf.hooks[0].hook.factor
+    values = {name: 3 * value.detach() for name, value in before.items()}
+    changed = torch.func.functional_call(twice, values, (x,))
+    assert not torch.equal(changed, twice(x))
+    assert dict(twice.named_parameters()) == before
+    assert all(one.hook.factor is weight for one in twice.nncf.hooks)
+
+
 def test_data_parallel_is_refused(halved: NNCFNetwork) -> None:
     with pytest.raises(TracingError, match="DistributedDataParallel"):
         halved._replicate_for_data_parallel()

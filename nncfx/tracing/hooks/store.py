@@ -106,13 +106,14 @@ class HookStore(nn.Module):
                     further[key] = known
         return further
 
-    def described(
-        self, prefix: str, memo: set[nn.Module], *, remove_duplicate: bool
-    ) -> Iterator[tuple[str, nn.Module]]:
-        """Yield the hooks' `named_modules` below `prefix`; nothing if there are no hooks."""
+    def described(self, prefix: str, memo: set[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+        """Yield the hooks' `named_modules` below `prefix`, each once; nothing without hooks.
+
+        `torch.func.functional_call` does not put back the tensors of a module with two names.
+        """
         if not self.is_empty:
             below = f"{prefix}.{STORE}" if prefix else STORE
-            yield from self.named_modules(memo, below, remove_duplicate)
+            yield from self.named_modules(memo, below)
 
 
 def _state_of(module: nn.Module) -> Iterator[tuple[str, tuple[int, str]]]:
