@@ -174,6 +174,10 @@ class CallPlan:
             found = counts.get(name, times)  # one that is not called shifts nothing
             if found != times and all(call[0] != name for call in self.varying):
                 raise self._other_calls(f"{name} on floats {found} times, and {times} times")
+        for name, reads_floats, rank in self.ranked:
+            found = counts.get(_counted(name, reads_floats=reads_floats), 0)
+            if name in self.watched.attributes and found <= rank:
+                raise HookError(_NOT_COMPILED)
 
     def _other_calls(self, what: str) -> OtherCallsError:
         return OtherCallsError(
@@ -218,7 +222,7 @@ class CallPlan:
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if self.functions:
-            if self.watched.reads_attribute and torch.compiler.is_compiling():
+            if self.watched.reads_attribute and torch.compiler.is_dynamo_compiling():
                 raise HookError(_NOT_COMPILED)
             counts = calls_so_far(self.module) if self.is_repeated else {}
             is_eager = not torch.compiler.is_compiling()
@@ -330,7 +334,7 @@ class _SiteMode(TorchFunctionMode):
         """Return the hooks of this call of the function `name`, and count it."""
         if torch.compiler.is_dynamo_compiling():
             reads_floats = _holds_floats(args) or _holds_floats(tuple(kwargs.values()))
-            rank = next_number(self._counts, name if reads_floats else f"{name} of integers")
+            rank = next_number(self._counts, _counted(name, reads_floats=reads_floats))
             return self._plan.ranked.get((name, reads_floats, rank))
         call = (name, call_site(sys._getframe(2), _OWN_CALL))  # noqa: SLF001 (no public way)
         turn = next_number(self._counts, call)
@@ -340,6 +344,10 @@ class _SiteMode(TorchFunctionMode):
         elif turn >= times:
             self._plan.report(name, f"more often than the {times} times")
         return self._sites.get((*call, turn))
+
+
+def _counted(name: str, *, reads_floats: bool) -> str:
+    return name if reads_floats else f"{name} of integers"
 
 
 def _holds_floats(values: tuple[Any, ...] | list[Any]) -> bool:

@@ -29,12 +29,15 @@ class SpelledCalls:
         pairs: The same. Compiled code compares functions by identity; it may not read their
             names, nor look them up in a dict.
         operators: Python's operator, whether its first operand is no tensor, and the spelling.
-        reads_attribute: A spelling is that of an attribute, such as `x.T`.
+        attributes: The spellings of attributes, such as `x.T`; some are those of functions, too,
+            such as `x.real`.
+        reads_attribute: One is of an attribute alone.
     """
 
     by_function: Mapping[Callable[..., Any], str]
     pairs: tuple[tuple[Callable[..., Any], str], ...]
     operators: tuple[tuple[Callable[..., Any], bool, str], ...]
+    attributes: frozenset[str]
     reads_attribute: bool
 
     @classmethod
@@ -42,10 +45,11 @@ class SpelledCalls:
         """Return the functions that are spelt so."""
         ordered = sorted(names)
         found = {one: name for name in ordered for one in spelled_functions().get(name, ())}
+        attributes = frozenset(name for one, name in found.items() if one.__name__ == "__get__")
         called = {name for one, name in found.items() if one.__name__ != "__get__"}
         operators = tuple(one for one in _operators() if one[-1] in ordered)
         _show(found)
-        return cls(found, tuple(found.items()), operators, bool(set(found.values()) - called))
+        return cls(found, tuple(found.items()), operators, attributes, bool(attributes - called))
 
     def name_of(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -53,7 +57,7 @@ class SpelledCalls:
         """Return how a call is spelt that a mode sees, if it is one of these."""
         if func is F.relu:
             return "relu_" if kwargs.get("inplace") else "relu"
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_dynamo_compiling():
             return self.by_function.get(func)
         for known, name in self.pairs:
             if func is known:

@@ -352,10 +352,15 @@ def test_a_hook_at_an_attribute_is_called() -> None:
     assert [one.calls for one in hooks] == [1, 1]
 
 
-def test_a_hook_at_an_attribute_is_refused_by_the_compiler_and_not_forgotten() -> None:
+@pytest.mark.parametrize("site", ["T_0", "real_0"])
+def test_a_hook_at_an_attribute_is_refused_by_the_compiler_and_not_forgotten(site: str) -> None:
+    """`real` is a function, too, whose calls are reported: of these it may have none."""
     x = torch.linspace(-1, 1, 8).view(2, 4)
     model = wrap(Attributes(), x)
-    hook(model, PostSite("Attributes/T_0"))
+    hook(model, PostSite(f"Attributes/{site}"))
+    exported = torch.export.export(model, (x,), strict=False).module()
+    assert torch.equal(exported(x), model(x))
+    assert not torch.equal(model(x), Attributes()(x))
     with pytest.raises(Exception, match="does not report"):  # the compiler wraps it in its own
         torch.compile(model, fullgraph=True, backend="eager")(x)
 
