@@ -22,7 +22,7 @@ from nncfx.export.passes.integer_forms import (
     use_global_pooling,
     use_matrix_products,
 )
-from nncfx.export.passes.packed_weights import pack_weights
+from nncfx.export.passes.packed_weights import IN_FLOAT, pack_weights
 from nncfx.export.passes.recurrent_weights import (
     arrange_recurrent_weights,
     write_gru_weights_in_float,
@@ -48,7 +48,11 @@ def _look_up(draft: Draft) -> None:
 
 
 def _pack(draft: Draft) -> None:
-    draft.weights = pack_weights(draft.model, draft.weights, draft.target.accuracy_level)
+    ranges = {one for one in draft.graph if is_fake_quantize(one)}
+    # where activations are quantized the plan says which inputs are rounded, and how
+    is_planned = bool(ranges.difference(one.node for one in draft.weights))
+    level = IN_FLOAT if is_planned else draft.target.accuracy_level
+    draft.weights = pack_weights(draft.model, draft.weights, level)
     share_tied_tables(draft.graph)
 
 

@@ -14,7 +14,7 @@ from nncfx.export.ir.integer_weights import IntegerWeight
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["pack_weights"]
+__all__ = ["IN_FLOAT", "pack_weights"]
 
 _DOMAIN: Final = "com.microsoft"
 _BLOCKS: Final = (16, 32, 64, 128, 256)
@@ -24,7 +24,7 @@ _LONGEST: Final = 32
 Sentence embeddings of all-MiniLM-L6-v2 keep a cosine of 0.9993 with 32, 0.9988 with 128.
 """
 _BITS: Final = (4, 8)
-_IN_FLOAT: Final = 1
+IN_FLOAT: Final = 1
 """The accuracy level at which inputs stay floats; at 4 they are rounded to 8 bits by blocks."""
 
 
@@ -129,7 +129,7 @@ def _products(
     import onnx_ir as ir
 
     bias = layer.inputs[2:]
-    if accuracy_level != _IN_FLOAT or matrix.bits == _BITS[0]:
+    if accuracy_level != IN_FLOAT or matrix.bits == _BITS[0]:
         return _product(layer, matrix, bias, graph, accuracy_level)
     high, low = _halves(matrix)
     terms = [
