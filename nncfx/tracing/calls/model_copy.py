@@ -14,7 +14,7 @@ from torch import fx, nn
 from nncfx.errors import ArgumentError
 from nncfx.storage.models.sharded_models import gathered, has_shards
 from nncfx.storage.models.whole_models import require_whole
-from nncfx.tracing.calls.module_walk import all_modules
+from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["copy_of", "keep_class_names", "own_model", "whole_model"]
@@ -57,6 +57,10 @@ def _copied(model: _ModuleT, memo: dict[int, Any]) -> _ModuleT:
                 memo[id(tensor)] = tensor.detach().clone()
     made = copy.deepcopy(model, memo)
     keep_class_names(model, memo)
+    for one in all_tensors(model, "_parameters").values():
+        if vars(one):  # torch leaves out what code has set there, as muP's `infshape`
+            own = vars(memo.get(id(one), one))
+            own.update({**vars(one), **own})
     return made
 
 

@@ -51,7 +51,10 @@ def _hooked(name: str) -> property:
         # hooks see all of a weight, whatever the placements; compilers follow plain tensors only
         if not torch.compiler.is_compiling() and is_dtensor(stored):
             return like_shards(uncounted(carried, self, attribute, whole(stored)), stored)
-        return uncounted(carried, self, attribute, stored)
+        result = uncounted(carried, self, attribute, stored)
+        if result is not stored and not torch.compiler.is_dynamo_compiling():
+            vars(result).update(vars(stored))  # what a forward asks of it, as muP's `infshape`
+        return result
 
     def write(self: nn.Module, value: Any) -> None:
         # torch itself takes parameters, and None; this is a tensor that something computes

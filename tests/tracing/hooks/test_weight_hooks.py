@@ -282,3 +282,23 @@ def test_a_layer_whose_weight_is_taken_out_of_a_table_can_be_left_out() -> None:
     controller, sparse = nncfx.create_compressed_model(model, {"compression": config}, x)
     assert int((sparse.nncf.weight("first.weight") == 0).sum()) == 6
     torch.testing.assert_close(controller.strip()(x), sparse.eval()(x))
+
+
+def test_a_hooked_weight_has_the_attributes_of_its_parameter(halve: nn.Module) -> None:
+    class Scaled(nn.Module):
+        """Such as those of muP, whose parameters know their width."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+            self.linear.weight.width = 4.0  # type: ignore[attr-defined]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            width = self.linear.weight.width  # type: ignore[union-attr]
+            y: torch.Tensor = self.linear(x) / width
+            return y
+
+    model, x = Scaled(), torch.randn(5, 3)
+    expected = nn.functional.linear(x, model.linear.weight * 0.5, model.linear.bias) / 4
+    hook(wrap(model, x), WeightSite("linear", "weight"), halve)
+    torch.testing.assert_close(model(x), expected)
