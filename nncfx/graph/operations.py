@@ -109,6 +109,7 @@ class Operation:
         parameters: Input port to dotted parameter or buffer name, as `module` reads it where it
             is `module`'s own.
         equation: What an `einsum` computes, as written; "" for any other function.
+        fill: What a `pad` writes around its input; 0 for any other function.
     """
 
     address: str
@@ -121,6 +122,7 @@ class Operation:
     outputs: tuple[TensorInfo, ...]
     parameters: Mapping[int, str] = field(default_factory=lambda: NO_PARAMETERS, hash=False)
     equation: str = ""
+    fill: float = 0.0
 
     @property
     def scope(self) -> str:

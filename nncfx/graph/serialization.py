@@ -128,6 +128,7 @@ def _operation(one: Operation) -> dict[str, object]:
         "index": one.index,
         "address": one.address,
         **({"equation": one.equation} if one.equation else {}),
+        **({"fill": str(one.fill)} if one.fill else {}),
     }
 
 
@@ -144,4 +145,5 @@ def _read_operation(value: Mapping[str, Any]) -> Operation:
         outputs=tuple(_read_tensor(info) for info in value["outputs"]),
         parameters={int(port): _text(name) for port, name in value["parameters"].items()},
         equation=_text(value.get("equation", "")),
+        fill=float(_text(value.get("fill", "0"))),
     )

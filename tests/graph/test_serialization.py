@@ -36,6 +36,14 @@ def test_another_version_is_named() -> None:
         NNCFGraph.from_json('{"nncfx_graph": 2}')
 
 
+@pytest.mark.parametrize("value", [0.5, -float("inf"), 1e-300])
+def test_what_a_padding_is_filled_with_comes_back(value: float) -> None:
+    graph = nncfx.trace(torch.nn.ConstantPad1d(1, value), torch.ones(1, 3))
+    (again,) = NNCFGraph.from_json(graph.to_json()).operations
+    assert again.fill == value
+    assert again == graph.operations[0]
+
+
 def test_a_sparse_tensor_stays_one() -> None:
     class Graph(torch.nn.Module):
         def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:

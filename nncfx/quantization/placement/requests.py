@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import networkx as nx
 
@@ -14,6 +15,9 @@ from nncfx.targets import Hardware
 from nncfx.tracing import PostSite, PreSite, Site
 
 __all__ = ["Requests", "fused_chain", "is_model_input"]
+
+_MASKING: Final = 1e4
+"""Such numbers stand for minus infinity: a grid that reaches so far has no steps for others."""
 
 
 def is_model_input(address: str) -> bool:
@@ -151,7 +155,9 @@ class Requests:
         data = [one for one in incoming if "float" in one.tensor.dtype]
         # parameters, and what the forward makes from nothing, have no edge
         is_all = len(data) == sum(one is not None for one in operation.inputs)
-        if kind in MOVEMENTS and data and data[0].target_port == 0:
+        # what is written beside the elements has to be on the grid, too
+        is_filled = 0 < abs(operation.fill) < _MASKING
+        if kind in MOVEMENTS and data and data[0].target_port == 0 and not is_filled:
             return self._origins(data[0], unified)
         if kind == "concat" and kind in unified and is_all:
             found = [tensor for one in data for tensor in self._origins(one, unified)]

@@ -80,6 +80,7 @@ class Spot(NamedTuple):
     number: int
     address: str
     equation: str = ""
+    fill: float = 0.0
 
 
 class Observer(Protocol):
@@ -307,7 +308,7 @@ class CallMode(TorchFunctionMode):
             return result
         frame = self.stack.top
         site = call_site(sys._getframe(1), frame.caller)  # noqa: SLF001 (no public way)
-        spot = self._spot(name, site, args, inputs)
+        spot = self._spot(name, site, (args, kwargs), inputs)
         operation = self._drawn(spot, inputs, infos, produced)
         for one in written:
             self._data_set(one, produced[0])
@@ -339,8 +340,13 @@ class CallMode(TorchFunctionMode):
         return shape if dim is None else shape[dim]
 
     def _spot(
-        self, name: str, site: Site, args: tuple[Any, ...], inputs: Sequence[torch.Tensor]
+        self,
+        name: str,
+        site: Site,
+        call: tuple[tuple[Any, ...], Mapping[str, Any]],
+        inputs: Sequence[torch.Tensor],
     ) -> Spot:
+        args, kwargs = call
         what = kind(name) if inputs else Kind.CONSTRUCTOR
         if what == Kind.OPERATION and is_left_out():
             what = Kind.PASSING
@@ -349,4 +355,15 @@ class CallMode(TorchFunctionMode):
         scope = self.stack.top.scope
         number = self._numbers.number(scope, name, site)
         equation = str(args[0]) if name == "einsum" else ""
-        return Spot(what, name, site, number, f"{scope}/{name}_{number}", equation)
+        fill = _fill(*args, **kwargs) if name == "pad" else 0.0
+        return Spot(what, name, site, number, f"{scope}/{name}_{number}", equation, fill)
+
+
+def _fill(
+    input: object,  # noqa: A002 (as F.pad has it)
+    pad: object,
+    mode: str = "constant",
+    value: object = None,
+) -> float:
+    del input, pad, mode
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -172,6 +172,7 @@ class _GraphMode(CallMode):
                 outputs=self._describe(produced),
                 parameters=self.flow.parameters_of(inputs, frame.module),
                 equation=spot.equation,
+                fill=spot.fill,
             )
             self.flow.add_operation(operation, inputs, produced)
         elif spot.what == Kind.PASSING:

@@ -175,6 +175,25 @@ def test_what_is_joined_with_a_constant_is_quantized_behind_it(*, is_parameter: 
     ]
 
 
+@pytest.mark.parametrize(
+    ("value", "behind"), [(0.5, True), (-2, True), (0.0, False), (None, False), (-1e9, False)]
+)
+def test_what_is_padded_is_quantized_where_the_filling_is_on_the_grid(
+    value: float | None, *, behind: bool
+) -> None:
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.last = nn.Linear(6, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(F.pad(x.exp(), (1, 1), value=value))
+
+    plan = planned(Padded(), inputs=torch.ones(1, 4))
+    (site,) = (str(site) for one in plan.activations for site in one.sites)
+    assert site == ("Padded/pad_0|OUTPUT0" if behind else "Padded/exp_0|OUTPUT0")
+
+
 def test_a_float_reader_beside_a_quantized_one_keeps_its_tensor() -> None:
     hardware = Hardware(name="bare", operations={"linear": CPU.descriptors("linear")})
 
