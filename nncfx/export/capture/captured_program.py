@@ -41,6 +41,9 @@ _REPLACED: Final = frozenset(
         _ATEN.logcumsumexp.default,
     }
 )
+_INDEXING: Final = frozenset(
+    {_ATEN.index.Tensor, _ATEN.index_put.default, _ATEN.index_put_.default}
+)
 _ROUNDING: Final = 1e-5
 """Of the largest value of an output."""
 _SMALLEST: Final = 1e-30
@@ -89,6 +92,7 @@ def captured_program(
     if program is None:
         return None
     _remove_assertions(program)
+    _widen_indices(program)
     return QuicklyDecomposed.of(program)
 
 
@@ -106,6 +110,24 @@ def _remove_assertions(program: torch.export.ExportedProgram) -> None:
         if node.target in _ASSERTING or not node.users:
             graph.erase_node(node)
     program.graph_module.recompile()
+
+
+def _widen_indices(program: torch.export.ExportedProgram) -> None:
+    """Let indices be int64: those of ONNX are, while torch takes int32 as well."""
+    graph = program.graph
+    nodes = [one for one in graph.nodes if one.target in _INDEXING]
+    for node in nodes:
+        indices = list(node.args[1])
+        for place, index in enumerate(indices):
+            if index is None or index.meta["val"].dtype is not torch.int32:
+                continue
+            with graph.inserting_before(node):
+                wide = graph.call_function(_ATEN.to.dtype, (index, torch.int64))
+            wide.meta = {**node.meta, "val": index.meta["val"].to(torch.int64)}
+            indices[place] = wide
+        node.update_arg(1, indices)
+    if nodes:
+        program.graph_module.recompile()
 
 
 def _fixes_batch(program: torch.export.ExportedProgram, call: Call, opened: Any) -> bool:  # noqa: ANN401 (a tree)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import onnx
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -180,3 +181,30 @@ def test_conditions_on_sizes_that_change_no_value_are_none(
 ) -> None:
     found = export_onnx(_Of(compute), tmp_path / "m.onnx", torch.randn(4, 3))
     assert found.path.exists()
+
+
+class _Picking(nn.Module):
+    def __init__(self, *, assigns: bool) -> None:
+        super().__init__()
+        self.linear, self.assigns = nn.Linear(6, 5), assigns
+
+    def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x)
+        rows = torch.arange(len(x))
+        if not self.assigns:
+            return y[rows, chosen]
+        y = y.clone()
+        y[rows, chosen] = 7.0
+        return y
+
+
+@pytest.mark.parametrize("assigns", [False, True])
+def test_indices_may_be_int32(assigns: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = _Picking(assigns=assigns).eval()
+    inputs = torch.randn(3, 6), torch.tensor([4, 0, 2], dtype=torch.int32)
+    path = export_onnx(model, tmp_path / "m.onnx", inputs).path
+    session = onnxruntime.InferenceSession(path)
+    for x, chosen in (inputs, (torch.randn(2, 6), torch.tensor([1, 1], dtype=torch.int32))):
+        (found,) = session.run(None, {"x": x.numpy(), "chosen": chosen.numpy()})
+        torch.testing.assert_close(torch.from_numpy(found), model(x, chosen))
