@@ -15,6 +15,7 @@ __all__ = [
     "fits_all_readers",
     "is_movement",
     "is_quantized",
+    "moved_outputs",
     "pads_with_zeros",
     "quantizer_of_inputs",
 ]
@@ -75,6 +76,8 @@ def _quantizer_behind(value: "ir.Value | None") -> "ir.Node | None":
     producer = None if value is None else value.producer()
     if producer is None or is_fake_quantize(producer):
         return producer
+    if value not in moved_outputs(producer):
+        return None
     return _on_one_grid([_quantizer_behind(one) for one in _moved_inputs(producer)])
 
 
@@ -82,6 +85,11 @@ def quantizer_of_inputs(node: "ir.Node") -> "ir.Node | None":
     """Return a quantizer right before `node` on whose grid the outputs of `node` lie, too."""
     before = [None if value is None else value.producer() for value in _moved_inputs(node)]
     return _on_one_grid([one if is_fake_quantize(one) else None for one in before])
+
+
+def moved_outputs(node: "ir.Node") -> "Sequence[ir.Value]":
+    """Return the outputs of a movement that are elements of its input: no places of maxima."""
+    return node.outputs[:1] if node.op_type == "MaxPool" else node.outputs
 
 
 def _moved_inputs(node: "ir.Node") -> "Sequence[ir.Value | None]":

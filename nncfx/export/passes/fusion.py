@@ -7,6 +7,7 @@ from nncfx.export.ir.graph_edits import consumers, input_of, insert_after_value,
 from nncfx.export.ir.grid_propagation import (
     fits_all_readers,
     is_movement,
+    moved_outputs,
     pads_with_zeros,
     quantizer_of_inputs,
 )
@@ -81,7 +82,7 @@ def _repeat_behind_movements(graph: "ir.Graph") -> None:
         before = quantizer_of_inputs(node)
         if before is None:
             continue
-        for value in node.outputs:
+        for value in moved_outputs(node):
             readers = consumers(value)
             if not readers or all(is_fake_quantize(reader) for reader in readers):
                 continue

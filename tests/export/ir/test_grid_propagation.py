@@ -33,6 +33,8 @@ def last(parsed: Parse, lines: str) -> ir.Value:
         ("v = Exp (x)", False),
         ("v = Identity (x)", False),
         ("a = Q(x, s, z)\n b = Transpose (a)\n v = MaxPool <kernel_shape = [2, 2]> (b)", True),
+        ("a = Q(x, s, z)\n v, i = MaxPool <kernel_shape = [2, 2]> (a)", True),
+        ("a = Q(x, s, z)\n b, v = MaxPool <kernel_shape = [2, 2]> (a)", False),
         ("a = Q(x, s, z)\n v = Relu (a)", False),
         ("a = Q(x, s, z)\n v = Pad (a, pads, zero)", True),
         ("a = Q(x, s, z)\n v = Pad (a, pads, six)", False),

@@ -78,6 +78,15 @@ def test_quantization_goes_on_behind_a_max_pooling(parsed: Parse, operators: Ope
     assert operators(model) == ["FakeQuantize", "MaxPool", "FakeQuantize", "Neg"]
 
 
+def test_the_places_of_maxima_are_not_quantized(parsed: Parse, operators: Operators) -> None:
+    lines = (
+        "a = Q(x, s, z)\n p, i = MaxPool <kernel_shape = [2, 2]> (a)\n y = Neg (p)\n w = Abs (i)"
+    )
+    outputs = "float[1,4,1,1] y, int64[1,4,1,1] w"
+    model = arranged(parsed, "float[1,4,2,2] x", lines, outputs)
+    assert operators(model) == ["FakeQuantize", "MaxPool", "FakeQuantize", "Neg", "Abs"]
+
+
 @pytest.mark.parametrize(
     ("padding", "reader", "left"),
     [
