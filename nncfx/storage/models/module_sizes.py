@@ -235,7 +235,7 @@ def apply_sizes(
         if key not in tensors:
             raise StorageError(
                 f"The model has no tensor {key!r}.{did_you_mean(key, tensors)} "
-                f"Build the model from the class that was saved.",
+                f"{_how_to_build(key)}",
             )
     for key, tensor in tensors.items():
         old = tuple(tensor.shape)
@@ -249,6 +249,16 @@ def apply_sizes(
         narrow_attention(modules[name])
 
 
+def _how_to_build(name: str) -> str:
+    path, is_wrapped, _ = name.partition("._checkpoint_wrapped_module")
+    if is_wrapped:  # torch takes the name out of states, and has it in those of modules
+        return (
+            f"'{path}' stood in torch's checkpoint_wrapper when the model was saved: let what "
+            "builds the model wrap it, too."
+        )
+    return "Build the model from the class that was saved."
+
+
 def _checked(
     name: str,
     given: object,
@@ -257,7 +267,7 @@ def _checked(
     if name not in modules:
         raise StorageError(
             f"The model has no module {name!r}, whose sizes are given."
-            f"{did_you_mean(name, modules)} Build the model from the class that was saved.",
+            f"{did_you_mean(name, modules)} {_how_to_build(name)}",
         )
     if not isinstance(given, Mapping):
         raise StorageError(

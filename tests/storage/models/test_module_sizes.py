@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from nncfx.errors import StorageError
 from nncfx.storage.models.module_sizes import SIZE_ATTRIBUTES, apply_sizes, read_sizes
@@ -193,3 +194,11 @@ def test_integers_of_the_users_modules_fall_and_never_rise() -> None:
     apply_sizes(dense, {"": {"all_head_size": 0, "calls": 7, "unknown": 3}}, {})
     assert (dense.all_head_size, dense.calls) == (6, None)
     assert not hasattr(dense, "unknown")
+
+
+def test_a_part_that_was_wrapped_for_checkpoints_is_named_with_the_mend() -> None:
+    wrapped = nn.Sequential(checkpoint_wrapper(nn.Linear(2, 2)), nn.ReLU())
+    plain = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    told = r"'0' stood in torch's checkpoint_wrapper .* wrap it, too"
+    with pytest.raises(StorageError, match=told):
+        apply_sizes(plain, read_sizes(wrapped), {})
