@@ -85,14 +85,17 @@ def without_keeping(model: nn.Module, written: Iterable[str] = ()) -> Iterator[N
 
 @contextmanager
 def without_moving(model: nn.Module) -> Iterator[None]:
-    """Put back, at the end, the parameters that a forward replaces, and the `.data` that it sets.
+    """Put back, at the end, parameters and modules that a forward replaces, and `.data` it sets.
 
     Codebooks that follow their data are replaced, as in VQ-VAE; networks that fold their branches
-    set `.data`, as SPAN. Nothing is copied, and what is written to the memory of a parameter
-    stays.
+    set `.data`, as SPAN, or drop in training the layer that evaluation made of them. Nothing is
+    copied; what is written to the memory of a parameter stays, and so do modules that are new.
     """
-    held: list[Any] = [one._parameters for _, one in all_modules(model)]  # noqa: SLF001 (as torch's own walk)
+    modules = [module for _, module in all_modules(model)]
+    held: list[Any] = [one._parameters for one in modules]  # noqa: SLF001 (as torch's own walk)
     tables = [(one, one.copy()) for one in held if isinstance(one, dict)]  # a script has another
+    below: list[Any] = [one._modules for one in modules]  # noqa: SLF001 (as above)
+    children = [(one, one.copy()) for one in below if isinstance(one, dict) and one]
     every = chain.from_iterable(own.values() for _, own in tables)
     before = [(one, one.data) for one in every if type(one) is nn.Parameter]
     try:
@@ -100,6 +103,8 @@ def without_moving(model: nn.Module) -> Iterator[None]:
     finally:
         for table, own in tables:
             _fill(table, own)
+        for table, own in children:
+            table.update({name: one for name, one in own.items() if one is not None})
         for parameter, data in before:
             if parameter.data_ptr() != data.data_ptr() or parameter.shape != data.shape:
                 parameter.data = data

@@ -145,3 +145,42 @@ def test_weights_whose_data_a_forward_sets_are_put_back(look: Callable[..., obje
     assert [one.data_ptr() for one in model.parameters()] == places
     for name, one in model.named_parameters():
         assert torch.equal(one, weights[name]), name
+
+
+class _Fusing(nn.Module):
+    """Evaluation makes one layer of two branches; training drops it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow, self.last = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
+        self.fused: nn.Linear | None = None
+
+    @override
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor
+        if self.training:
+            self.fused = None
+            y = self.last((self.wide(x) + self.narrow(x)).relu())
+            return y
+        if self.fused is None:
+            self.fused = nn.Linear(3, 4)
+            self.fused.weight.data = self.wide.weight.data + self.narrow.weight.data
+            self.fused.bias.data = self.wide.bias.data + self.narrow.bias.data
+        y = self.last(self.fused(x).relu())
+        return y
+
+
+def test_a_trace_of_training_leaves_the_layer_that_evaluation_made() -> None:
+    model, x = _Fusing().eval(), torch.randn(5, 3)
+    model(x)
+    fused = model.fused
+    trace(model, x, train=True)
+    assert model.fused is fused is not None
+
+
+def test_a_model_that_fuses_its_branches_is_thinned() -> None:
+    config = {"algorithm": "structure_pruning", "pruning_init": 0.5, "params": {"align": 1}}
+    _, model = nncfx.create_compressed_model(
+        _Fusing().eval(), {"compression": config}, torch.randn(5, 3)
+    )
+    assert nncfx.thin(model).model.last.in_features == 2
