@@ -80,6 +80,7 @@ def test_a_part_without_shapes_yet_is_named() -> None:
         wrap(nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(3)), torch.zeros(1, 2))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")  # of what torch imports to compile
 def test_a_part_that_was_compiled_in_place_is_named() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
     model[0].compile()
