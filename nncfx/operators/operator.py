@@ -12,12 +12,13 @@ FIXES: Final = "fixes"
 """The channel rule of what is not followed: the channels that it reads must stay."""
 
 ROLES: Final = frozenset(
-    {"activation", "addend", "bias", "factor", "index", "left", "right", "weight"}
+    {"activation", "addend", "bias", "factor", "index", "left", "like", "right", "weight"}
 )
 """What an input port is for. Of a matrix product `left` and `right` are the two matrices, a
-`factor` is either; any of the three may be a weight."""
+`factor` is either; any of the three may be a weight. Of what is `like` the result, only the shape,
+type or device is read."""
 
-_FACTORS: Final = ROLES - {"addend", "bias", "index"}
+_FACTORS: Final = ROLES - {"addend", "bias", "index", "like"}
 _WEIGHTS: Final = frozenset({"factor", "left", "right", "weight"})
 _NO_KERNEL: Final = "no description of a target has a word for it"
 

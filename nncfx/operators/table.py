@@ -162,29 +162,35 @@ _OVER_AXES: Final = (
 )  # fmt: skip
 
 _VIEWS: Final = (
-    "clone contiguous detach flatten ravel repeat reshape squeeze unflatten unsqueeze view view_as"
+    "clone contiguous detach flatten ravel repeat reshape squeeze unflatten unsqueeze view"
 )
 _TURNS: Final = "T mT movedim permute swapaxes t transpose"
 _RESHAPES: Final = (
     "H mH adjoint atleast_1d atleast_2d atleast_3d data moveaxis repeat_interleave "
-    "reshape_as squeeze_ swapdims t_ tile transpose_ unsqueeze_"
+    "squeeze_ swapdims t_ tile transpose_ unsqueeze_"
 )
 _SELECTIONS: Final = (
     "diagonal fliplr flipud gather hsplit index_select masked_select rot90 take take_along_dim "
     "vsplit"
 )
-_CASTS: Final = "requires_grad_ to type type_as float double half bfloat16 int long bool cpu cuda"
+_CASTS: Final = "requires_grad_ type float double half bfloat16 int long bool cpu cuda"
+_LIKE: Final = "activation like"
 
 
-def _moving(functions: str, *, channels: str, kind: str = "other") -> tuple[Operator, ...]:
+def _moving(
+    functions: str, *, channels: str, kind: str = "other", ports: str = "activation"
+) -> tuple[Operator, ...]:
     return tuple(
-        row(one, kind=kind, work="movement", channels=channels) for one in functions.split()
+        row(one, kind=kind, work="movement", channels=channels, ports=ports)
+        for one in functions.split()
     )
 
 
 _MOVEMENTS: Final = (
     *_moving(_VIEWS, kind="view", channels="reshape"),
-    *_moving("expand expand_as", kind="view", channels="repeated"),
+    *_moving("view_as", kind="view", channels="reshape", ports=_LIKE),
+    *_moving("expand", kind="view", channels="repeated"),
+    *_moving("expand_as", kind="view", channels="repeated", ports=_LIKE),
     *_moving(_TURNS, kind="transpose", channels="reshape"),
     *_moving("flip pixel_unshuffle roll", kind="transpose", channels="select"),
     *_moving("pixel_shuffle", kind="transpose", channels="pixel_shuffle"),
@@ -195,9 +201,11 @@ _MOVEMENTS: Final = (
     *_moving("pad", kind="pad", channels="pad"),
     row("cat concat concatenate", kind="concat", work="join", channels="concatenate"),
     *_moving(_RESHAPES, channels="reshape"),
+    *_moving("reshape_as", channels="reshape", ports=_LIKE),
     *_moving("broadcast_to", channels="repeated"),
     *_moving(_SELECTIONS, channels="select"),
     *_moving(_CASTS, channels="cast"),
+    *_moving("to type_as", channels="cast", ports=_LIKE),
     *_moving("unsafe_split", channels="split"),
     *_moving("tensor_split unsafe_chunk", channels="chunk"),
     row("stack", work="join", channels="stack"),

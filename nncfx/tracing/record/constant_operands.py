@@ -1,9 +1,9 @@
 """Operands that no input changes, such as standardized or sliced weights."""
 
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 
 from nncfx.graph import NNCFGraph, Operation
+from nncfx.operators import operator_of
 from nncfx.tracing.record.random_functions import is_random
 
 __all__ = ["constant_operands"]
@@ -31,11 +31,14 @@ def constant_operands(graph: NNCFGraph) -> Mapping[str, Mapping[int, frozenset[s
         known = {port: frozenset([name]) for port, name in operation.parameters.items()}
         known |= {one.target_port: made_of[one.source] for one in edges if one.source in made_of}
         found[operation.address] = known
-        if _is_constant(operation, known.keys()):
-            made_of[operation.address] = frozenset().union(*known.values())
+        read = _read(operation)
+        if read and read <= known.keys() and not is_random(operation.function):
+            made_of[operation.address] = frozenset().union(*(known[port] for port in read))
     return found
 
 
-def _is_constant(operation: Operation, known: AbstractSet[int]) -> bool:
-    read = {port for port, one in enumerate(operation.inputs) if one is not None}
-    return bool(read) and read <= known and not is_random(operation.function)
+def _read(operation: Operation) -> set[int]:
+    """Return the ports whose values the operation reads."""
+    role = operator_of(operation.function).role
+    ports = enumerate(operation.inputs)
+    return {port for port, one in ports if one is not None and role(port) != "like"}

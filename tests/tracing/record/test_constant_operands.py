@@ -1,6 +1,7 @@
 """A weight that the forward computes from parameters is quantized like a parameter."""
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -290,3 +291,23 @@ def test_what_no_input_changes_along_channels_has_no_grid() -> None:
     sites = [str(one.site) for one in model.nncf.hooks]
     assert {"first.weight", "last.weight", "Frozen/Conv2d[first]/conv2d_0|INPUT0"} < set(sites)
     assert [one for one in sites if any(f in one for f in ("__", "reshape", "rsqrt"))] == []
+
+
+@pytest.mark.parametrize(
+    "shaped",
+    [
+        lambda weight, x: weight.type_as(x),
+        lambda weight, x: weight.to(x),
+        lambda weight, x: weight[None].view_as(x[:4]),
+        lambda weight, x: weight[:1].expand_as(x[:4]),
+    ],
+)
+def test_only_the_form_of_another_tensor_changes_no_values(
+    shaped: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    class Shaped(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return F.linear(x, shaped(self.weight, x))
+
+    graph = nncfx.wrap(Shaped(8, 4), torch.ones(16, 8)).nncf.graph
+    assert constant_operands(graph)["Shaped/linear_0"] == {1: frozenset({"weight"})}
