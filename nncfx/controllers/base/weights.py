@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import torch
 from torch import nn
@@ -22,6 +23,9 @@ __all__ = [
     "operation_weights",
     "raw_parameters",
 ]
+
+
+_COPIES: Final = frozenset({"clone", "contiguous", "detach"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,16 +72,25 @@ def operation_weights(model: NNCFNetwork, considered: Iterable[Operation]) -> li
     """Return the weights that `considered` operations read, in order of execution.
 
     A weight that another operation reads as well is left out: to leave an operation alone is to
-    leave its weight alone. So is one without entries, of a layer of no width.
+    leave its weight alone. So is one without entries, of a layer of no width. One that is cast or
+    copied on its way is read, in whatever type.
     """
     wanted = {one.address for one in considered}
     names = aliases(model)
     parameters = raw_parameters(model)
     stacks = {names[name][0] for name in stacked_matrices(model.nncf.graph)}
     readers: dict[str, list[str]] = {}
-    for one in model.nncf.graph.operations:
+    graph, same = model.nncf.graph, dict[str, str]()
+    for one in graph.operations:
+        edges = graph.incoming(one.address)
+        read = dict(one.parameters) | {
+            edge.target_port: same[edge.source] for edge in edges if edge.source in same
+        }
+        if 0 in read and _is_cast(one.function):
+            same[one.address] = read[0]
+            continue
         has_weight = operator_of(one.function).has_weight
-        for name in one.parameters.values():
+        for name in read.values():
             weight = parameters.get(name)
             is_matrix = weight is not None and weight.ndim > 1 and weight.numel()
             if is_matrix and (has_weight or names[name][0] in stacks):
@@ -92,6 +105,10 @@ def operation_weights(model: NNCFNetwork, considered: Iterable[Operation]) -> li
         for name, addresses in readers.items()
         if wanted.issuperset(addresses)
     ]
+
+
+def _is_cast(function: str) -> bool:
+    return operator_of(function).channels == "cast" or function in _COPIES
 
 
 def computed_from(model: NNCFNetwork, considered: Iterable[Operation]) -> dict[str, str]:

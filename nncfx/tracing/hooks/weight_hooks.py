@@ -53,7 +53,8 @@ def _hooked(name: str) -> property:
             return like_shards(uncounted(carried, self, attribute, whole(stored)), stored)
         result = uncounted(carried, self, attribute, stored)
         if result is not stored and not torch.compiler.is_dynamo_compiling():
-            vars(result).update(vars(stored))  # what a forward asks of it, as muP's `infshape`
+            # what a forward asks of it, as muP's `infshape`; a class of tensors has its own there
+            vars(result).update(vars(stored) | vars(result))
         return result
 
     def write(self: nn.Module, value: Any) -> None:

@@ -1,8 +1,12 @@
 """Which weights operations read."""
 
+from collections.abc import Callable
+
+import pytest
 import torch
 from torch import Tensor, nn
 
+import nncfx
 from nncfx.controllers.base.weights import (
     aliases,
     norm_parameters,
@@ -90,3 +94,22 @@ def test_raw_parameters_are_there_under_every_name() -> None:
     model = Tied()
     parameters = raw_parameters(model)
     assert parameters["head.weight"] is parameters["embed.weight"] is model.embed.weight
+
+
+@pytest.mark.parametrize(
+    "cast",
+    [lambda w, x: w.to(x.dtype), lambda w, x: w.type_as(x), lambda w, _: w.contiguous().clone()],
+)
+def test_a_weight_that_is_cast_on_its_way_is_read(
+    cast: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    class Cast(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.linear(x, cast(self.weight, x), self.bias)
+
+    torch.manual_seed(0)
+    x, item = torch.randn(2, 8), {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}
+    controller, model = nncfx.create_compressed_model(Cast(8, 4), {"compression": item}, x)
+    stripped = controller.strip()
+    assert int((stripped.weight == 0).sum()) == 16
+    torch.testing.assert_close(stripped(x), model(x))
