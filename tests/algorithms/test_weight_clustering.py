@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.algorithms.weight_clustering.hook import bits_of_level, shared_values
-from nncfx.errors import ConfigError
+from nncfx.errors import ConfigError, StorageError
 from nncfx.schemes.kmeans import kmeans_1d
 
 INPUTS = torch.ones(1, 40)
@@ -204,3 +204,14 @@ def test_the_file_holds_the_shared_values_exactly(tmp_path: Path) -> None:
     rows = {row.name: row for row in nncfx.storage.inspect(tmp_path / "m.nncfx")}
     assert rows["0.weight"].codec.endswith("+codebook")
     assert rows["0.weight"].bits_per_weight < 2
+
+
+@pytest.mark.parametrize("code", [99, -1])
+def test_a_code_without_a_value_is_refused_when_loaded(code: int) -> None:
+    controller, model = clustered(bits=2)
+    state = {name: one.clone() for name, one in model.state_dict().items()}
+    (name, *_) = (one for one in state if one.endswith(".codes"))
+    state[name].view(-1)[0] = code
+    with pytest.raises(StorageError, match=rf"codes of shared weights lie in .*{code}"):
+        model.load_state_dict(state)
+    assert controller.level

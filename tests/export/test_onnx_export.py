@@ -471,3 +471,24 @@ def test_a_model_quantized_for_a_target_is_exported_for_it(tmp_path: Path) -> No
         assert file.path.read_bytes() == asked.path.read_bytes()
     assert export_onnx(quantized, tmp_path / "other.onnx", x, "onnxruntime").target != "tensorrt"
     assert export_onnx(model, tmp_path / "float.onnx", x).target == "onnxruntime"
+
+
+class Streaming(nn.Module):
+    """A recurrent layer with its state beside the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(4, 5, batch_first=True)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found: tuple[torch.Tensor, torch.Tensor] = self.layer(x, state)
+        return found
+
+
+def test_the_batch_of_a_state_is_named_where_it_is_another_axis(tmp_path: Path) -> None:
+    inputs = (torch.randn(3, 6, 4), torch.zeros(1, 3, 5))
+    with pytest.raises(ExportError, match=r"dynamic_axes=\{'state': \{1: 'batch'\}\}"):
+        export_onnx(Streaming().eval(), tmp_path / "m.onnx", inputs)
+    axes = {"state": {1: "batch"}}
+    file = export_onnx(Streaming().eval(), tmp_path / "m.onnx", inputs, dynamic_axes=axes)
+    assert file.inputs == ("x", "state")

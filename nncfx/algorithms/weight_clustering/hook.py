@@ -7,6 +7,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from nncfx.controllers.masks.exact_hook import ExactHook
+from nncfx.errors import StorageError
 from nncfx.schemes.kmeans import nearest
 
 __all__ = ["DENSE_BITS", "ClusterHook", "bits_of_level", "shared_values"]
@@ -108,4 +109,13 @@ class ClusterHook(ExactHook):
     @override
     def set_extra_state(self, state: Tensor) -> None:
         self.size = int(state)
-        self.total = None if self.codes.is_meta else int(self.codes.sum())
+        self.total = None
+        if self.codes.is_meta or not self.codes.numel():
+            return
+        low, high = (int(one) for one in self.codes.aminmax())
+        if not 0 <= low <= high < max(self.size, 1):
+            raise StorageError(
+                f"The file is damaged: codes of shared weights lie in {low} to {high}, and there "
+                f"are {self.size}. Copy it anew from where it was written.",
+            )
+        self.total = int(self.codes.sum())

@@ -39,6 +39,11 @@ _REPLACED: Final = frozenset(
         _ATEN.cross_entropy_loss.default,
         _ATEN.cumprod.default,
         _ATEN.logcumsumexp.default,
+        _ATEN.cdist.default,
+        _ATEN.hypot.default,
+        _ATEN.adaptive_max_pool1d.default,
+        _ATEN.adaptive_max_pool2d.default,
+        _ATEN.adaptive_max_pool3d.default,
     }
 )
 _INDEXING: Final = frozenset(

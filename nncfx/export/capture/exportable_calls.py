@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -104,6 +104,58 @@ def _cross_entropy(*given: Any, **named: Any) -> Tensor:  # noqa: ANN401 (torch'
     return total
 
 
+def _cdist(
+    x1: Tensor,
+    x2: Tensor,
+    p: float = 2.0,
+    compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+) -> Tensor:
+    """Compute the distances of all rows of `x1`, * x P x M, from those of `x2`, * x R x M."""
+    is_long = max(x1.shape[-2], x2.shape[-2]) > _FEW_ROWS
+    by_product = (
+        is_long if compute_mode.endswith("if_necessary") else compute_mode.startswith("use")
+    )
+    if p == 2 and by_product:  # noqa: PLR2004 (Euclid's)
+        squares = x1.square().sum(-1, keepdim=True) + x2.square().sum(-1).unsqueeze(-2)
+        return (squares - 2 * x1 @ x2.transpose(-1, -2)).clamp(min=0).sqrt()
+    away = (x1.unsqueeze(-2) - x2.unsqueeze(-3)).abs()
+    if p == 0:
+        return (away != 0).to(away.dtype).sum(-1)
+    if math.isinf(p):
+        return away.amax(-1)
+    return away.sum(-1) if p == 1 else away.pow(p).sum(-1).pow(1 / p)
+
+
+def _hypot(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002 (torch's own)
+    return (input.square() + other.square()).sqrt()
+
+
+def _adaptive_max_pool(axes: int, pool: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `pool` as largest values of windows, along one of its last `axes` after the other."""
+
+    def pooled(
+        input: Tensor,  # noqa: A002 (torch's own)
+        output_size: int | Sequence[int | None],
+        return_indices: bool = False,
+    ) -> Any:  # noqa: ANN401 (torch's own)
+        if return_indices:
+            return pool(input, output_size, return_indices)
+        sizes = [output_size] * axes if isinstance(output_size, int) else output_size
+        x = input
+        for axis, size in zip(range(-axes, 0), sizes, strict=True):
+            length = x.shape[axis]
+            if size is None or size == length:
+                continue
+            windows = ((i * length // size, -(-(i + 1) * length // size)) for i in range(size))
+            parts = [x.narrow(axis, at, end - at) for at, end in windows]
+            x = torch.cat([one.amax(axis, keepdim=True) for one in parts], axis)
+        return x
+
+    return pooled
+
+
+_FEW_ROWS: Final = 25
+"""Up to so many torch computes distances without a product of matrices."""
 _BAGS_NDIM: Final = 2
 _REDUCED: Final[Mapping[str, Callable[..., Tensor]]] = MappingProxyType(
     {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
@@ -114,6 +166,14 @@ _FORMS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = MappingProxyTyp
         torch.einsum: einsum,
         F.embedding_bag: _embedding_bag,
         F.cross_entropy: _cross_entropy,
+        torch.cdist: _cdist,
+        **dict.fromkeys((torch.hypot, Tensor.hypot), _hypot),
+        **{
+            pool: _adaptive_max_pool(axes, pool)
+            for axes, pool in enumerate(
+                (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d), start=1
+            )
+        },
         **dict.fromkeys((torch.cumprod, Tensor.cumprod), _cumprod),
         **dict.fromkeys((torch.logcumsumexp, Tensor.logcumsumexp), _logcumsumexp),
     }

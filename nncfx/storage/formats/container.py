@@ -242,7 +242,7 @@ def _checked_header(text: bytes, payload: int) -> Header:
     if total != payload:
         raise StorageError(
             f"The file is truncated or has bytes left over: its tensors take {total} bytes "
-            f"where {payload} are.",
+            f"where {payload} are. Copy it anew from where it was written.",
         )
     return Header(
         rows=rows,

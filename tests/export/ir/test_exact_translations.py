@@ -55,11 +55,24 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "running products": lambda x: x.cumprod(-2),
     "running products of integers": lambda x: torch.cumprod((x * 3).round().int(), 1) * x,
     "running product of one": lambda x: x.sum().cumprod(0),
+    "distances": lambda x: torch.cdist(x, x.flip(1)[:, :2] + 1),
+    "distances of many": lambda x: torch.cdist(x.repeat(1, 6, 1), x + 1),
+    "distances of one norm": lambda x: torch.cdist(x, x + 1, p=1.0),
+    "largest distances": lambda x: torch.cdist(x, x + 1, p=torch.inf),
+    "distances of another norm": lambda x: torch.cdist(x, x + 1, p=3.0),
+    "hypotenuse": lambda x: torch.hypot(x, x.flip(1)),
+    "largest of windows": lambda x: F.adaptive_max_pool2d(x, (3, 2)),
+    "largest of windows in one axis": lambda x: F.adaptive_max_pool2d(x, (2, None)),
+    "largest of a row's windows": lambda x: F.adaptive_max_pool1d(x.mT, 2),
+    "largest of boxes": lambda x: F.adaptive_max_pool3d(x[:, None], (2, 3, 1)),
     "product": lambda x: scattered(x, "prod", include_self=True),
 }
 
 
-SUMS = {"logsigmoid", "cross entropy", "logaddexp", "logaddexp2", "running logarithms of sums"}
+SUMS = {
+    "distances of many",
+    *("logsigmoid", "cross entropy", "logaddexp", "logaddexp2", "running logarithms of sums"),
+}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
