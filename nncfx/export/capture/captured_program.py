@@ -79,12 +79,15 @@ def captured_program(
     def captured(strategy: Callable[..., Any]) -> torch.export.ExportedProgram | None:
         capture = set_onnx_exporting_flag(strategy) if is_told else strategy
         result = capture(model, call[0], call[1], dynamic_shapes=opened)
-        if isinstance(result.exception, OtherCallsError) or makes_constants(result.exception):
-            raise result.exception  # where torch tries harder at the latter, its process may die
+        if isinstance(result.exception, OtherCallsError):
+            raise result.exception
         program = result.exported_program
         if program is None or any(map(_has_other_form, program.graph.nodes)):
             with ExportableCalls():
-                program = capture(model, call[0], call[1], dynamic_shapes=opened).exported_program
+                result = capture(model, call[0], call[1], dynamic_shapes=opened)
+            if makes_constants(result.exception):
+                raise result.exception  # where torch tries harder, its process may die
+            program = result.exported_program
         return program  # type: ignore[no-any-return]  # torch
 
     program = captured(TorchExportNonStrictStrategy(verbose=False))

@@ -61,8 +61,7 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
         return ExportError(
             f"{model} cannot be exported{where}: its forward makes tensors that torch.export "
             "takes for constants, as torch.autograd.grad and torch.func do, and derivatives have "
-            "no ONNX form. Export the part whose output is differentiated by itself. Where it "
-            "writes to weights through .data, write to them under torch.no_grad().",
+            "no ONNX form. Export the part whose output is differentiated by itself.",
         )
     return ExportError(
         f"{model} cannot be exported{where}: {type(chain[-1]).__name__}: {reason.rstrip('.')}. "

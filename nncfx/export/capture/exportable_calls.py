@@ -154,6 +154,7 @@ def _adaptive_max_pool(axes: int, pool: Callable[..., Any]) -> Callable[..., Any
     return pooled
 
 
+_DATA: Any = Tensor.data  # a descriptor
 _FEW_ROWS: Final = 25
 """Up to so many torch computes distances without a product of matrices."""
 _BAGS_NDIM: Final = 2
@@ -167,6 +168,7 @@ _FORMS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = MappingProxyTyp
         F.embedding_bag: _embedding_bag,
         F.cross_entropy: _cross_entropy,
         torch.cdist: _cdist,
+        _DATA.__get__: Tensor.detach,  # torch.export takes what `data` gives for a constant
         **dict.fromkeys((torch.hypot, Tensor.hypot), _hypot),
         **{
             pool: _adaptive_max_pool(axes, pool)

@@ -139,3 +139,42 @@ def test_cross_entropies_are_torchs(
     session = onnxruntime.InferenceSession(file.path)
     (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     torch.testing.assert_close(torch.as_tensor(found), model(x), rtol=1e-5, atol=1e-5)
+
+
+class ReadThroughData(nn.Linear):
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight.data, self.bias)
+
+
+class WrittenThroughData(nn.Linear):
+    """Keeps the rows of its weight at length 1, past autograd."""
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data.copy_(nn.functional.normalize(self.weight.data, dim=1))
+        return super().forward(x)
+
+
+class Codebook(nn.Linear):
+    """Returns the nearest row of its weight, as vector quantizers do."""
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        away = (x[:, None] - self.weight.data[None]).square().sum(-1)
+        return nn.functional.embedding(away.argmin(-1), self.weight.data)
+
+
+@pytest.mark.parametrize("is_quantized", [False, True])
+@pytest.mark.parametrize("layer", [ReadThroughData, WrittenThroughData, Codebook])
+def test_weights_that_are_reached_through_data_are_exported(
+    layer: type[nn.Linear], tmp_path: Path, *, is_quantized: bool
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), layer(8, 8)).eval()
+    if is_quantized:
+        model = nncfx.quantize(model, [X])
+    file = nncfx.export_onnx(model, tmp_path / "m.onnx", X)
+    session = onnxruntime.InferenceSession(file.path)
+    (found,) = session.run(None, {session.get_inputs()[0].name: X.numpy()})
+    torch.testing.assert_close(torch.as_tensor(found), model(X), rtol=1e-3, atol=1e-3)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 import nncfx
-from nncfx.errors import ExportError
 from nncfx.network import unwrap
 from nncfx.tracing import trace
 
@@ -129,10 +128,3 @@ def test_a_file_holds_what_the_first_forward_made_of_a_weight(tmp_path: Path) ->
     (computed,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     simulated = quantized(x)  # but for ties, which fall the other way here and there
     assert (torch.from_numpy(computed) - simulated).norm() < 0.005 * simulated.norm()
-
-
-def test_writes_through_data_are_refused_in_an_export(tmp_path: Path) -> None:
-    # beyond the refusal torch's decompositions end the process
-    model = nn.Sequential(nn.Linear(8, 8), Bounded(8, 8)).eval()
-    with pytest.raises(ExportError, match=r"through \.data, write to them under torch\.no_grad"):
-        nncfx.export_onnx(model, tmp_path / "model.onnx", torch.ones(2, 8))
