@@ -138,9 +138,9 @@ def _adaptive_max_pool(axes: int, pool: Callable[..., Any]) -> Callable[..., Any
         output_size: int | Sequence[int | None],
         return_indices: bool = False,
     ) -> Any:  # noqa: ANN401 (torch's own)
-        if return_indices:
-            return pool(input, output_size, return_indices)
         sizes = [output_size] * axes if isinstance(output_size, int) else output_size
+        if return_indices or set(sizes) == {1}:  # of all there is a form
+            return pool(input, output_size, return_indices)
         x = input
         for axis, size in zip(range(-axes, 0), sizes, strict=True):
             length = x.shape[axis]

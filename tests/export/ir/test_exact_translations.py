@@ -64,6 +64,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "largest of windows": lambda x: F.adaptive_max_pool2d(x, (3, 2)),
     "largest of windows in one axis": lambda x: F.adaptive_max_pool2d(x, (2, None)),
     "largest of a row's windows": lambda x: F.adaptive_max_pool1d(x.mT, 2),
+    "largest of all": lambda x: F.adaptive_max_pool2d(x, 1),
     "largest of boxes": lambda x: F.adaptive_max_pool3d(x[:, None], (2, 3, 1)),
     "product": lambda x: scattered(x, "prod", include_self=True),
 }
