@@ -25,7 +25,7 @@ from nncfx.export.passes.integer_forms import (
 from nncfx.export.passes.packed_weights import IN_FLOAT, pack_weights
 from nncfx.export.passes.recurrent_weights import (
     arrange_recurrent_weights,
-    write_gru_weights_in_float,
+    write_recurrent_weights_in_float,
 )
 from nncfx.export.passes.silu import quantize_silu
 from nncfx.export.passes.strides import subsample_pixels, use_space_to_depth_stem
@@ -91,10 +91,10 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         requires=("constants stored",),
     ),
     ExportPass(
-        name="write_gru_weights_in_float",
+        name="write_recurrent_weights_in_float",
         reason="OpenVINO refuses others beside quantized activations",
-        run=lambda draft: write_gru_weights_in_float(draft.model, draft.target),
-        applies=_works_around("write_gru_weights_in_float"),
+        run=lambda draft: write_recurrent_weights_in_float(draft.model, draft.target),
+        applies=_works_around("write_recurrent_weights_in_float"),
     ),
     ExportPass(
         name="find_weights",

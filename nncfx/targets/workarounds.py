@@ -116,11 +116,11 @@ WORKAROUNDS: Final = (
     ),
     Workaround(
         name="recurrent_weights_refused",
-        applied_by="write_gru_weights_in_float",
+        applied_by="write_recurrent_weights_in_float",
         runtime="openvino",
         seen="2026.4.1",
-        habit="refuses a GRU whose weights are integers behind their scale if the model quantizes "
-        "activations",
+        habit="refuses a GRU, or an LSTM in one direction, whose weights are integers behind "
+        "their scale if the model quantizes activations",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/plugins/intel_cpu/src/"
         "nodes/rnn.cpp",
     ),

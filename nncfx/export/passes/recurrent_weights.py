@@ -20,7 +20,7 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["arrange_recurrent_weights", "write_gru_weights_in_float"]
+__all__ = ["arrange_recurrent_weights", "write_recurrent_weights_in_float"]
 
 _LOGGER = logging.getLogger(__name__)
 _LAYERS: Final = frozenset({"GRU", "LSTM", "RNN"})
@@ -52,17 +52,17 @@ def arrange_recurrent_weights(model: "ir.Model") -> None:
     fake-quantize with a scale per row, and a reshape. What is not made of constants by moving
     whole rows stays as it is.
     """
-    _write_weights(model, _LAYERS, _written)
+    _write_weights(model, _is_recurrent, _written)
 
 
-def write_gru_weights_in_float(model: "ir.Model", target: Target) -> None:
-    """Write quantized weights of GRUs, rounded, as floats if activations are quantized as well.
+def write_recurrent_weights_in_float(model: "ir.Model", target: Target) -> None:
+    """Write quantized weights, rounded, as floats if activations are quantized as well.
 
-    OpenVINO wants constants there. The log says so.
+    Of GRUs, and of LSTMs in one direction: OpenVINO wants constants there. The log says so.
     """
     if all(constant_of(input_of(one)) is not None for one in model.graph if is_fake_quantize(one)):
         return
-    for name in _write_weights(model, frozenset({"GRU"}), _rounded):
+    for name in _write_weights(model, _wants_constants, _rounded):
         _LOGGER.warning(
             "%s reads the weights of '%s' as floats beside quantized tensors: they are written "
             "so, rounded as they were simulated.",
@@ -71,12 +71,23 @@ def write_gru_weights_in_float(model: "ir.Model", target: Target) -> None:
         )
 
 
-def _write_weights(model: "ir.Model", layers: frozenset[str], write: "_Write") -> list[str]:
-    """Let `write` write the quantized weights of `layers`; return the names of those it did."""
+def _wants_constants(node: "ir.Node") -> bool:
+    direction = node.attributes.get_string("direction", "forward")
+    return node.op_type == "GRU" or (node.op_type == "LSTM" and direction != "bidirectional")
+
+
+def _is_recurrent(node: "ir.Node") -> bool:
+    return node.op_type in _LAYERS
+
+
+def _write_weights(
+    model: "ir.Model", takes: "Callable[[ir.Node], bool]", write: "_Write"
+) -> list[str]:
+    """Let `write` write the weights of layers that `takes` wants; return the names of those."""
     from onnx_ir.passes.common import unused_removal
 
     changed: dict[str, None] = {}
-    for node in [one for one in model.graph if one.op_type in layers and not one.domain]:
+    for node in [one for one in model.graph if takes(one) and not one.domain]:
         for index in _WEIGHTS:
             arranged = _arranged(input_of(node, index))
             if arranged is not None and np.ptp(arranged.scale, axis=-1).max(initial=0) == 0:

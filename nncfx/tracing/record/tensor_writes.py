@@ -95,11 +95,17 @@ class _Writes:
                 self.written.update(self._stored.get(memory_of(tensor), ()))
 
     def on_output(self, tensor: torch.Tensor) -> None:
-        """Note which names hold other tensors, or changed ones, now that the forward is over."""
+        """Note which names hold other tensors, or changed ones, now that the forward is over.
+
+        A parameter that is gone went with its layer, and nothing was written to it.
+        """
         del tensor
         now = {name: _held(one) for name, one in self._now().items()}
         self.written |= {
-            name for name, one in self._before.items() if now.get(name, _NOTHING) != one
+            name
+            for name, one in self._before.items()
+            if now.get(name, _NOTHING) != one
+            and (name in now or not isinstance(self._tensors[name], nn.Parameter))
         }
 
 

@@ -72,14 +72,25 @@ def test_weights_alone_are_bytes_by_row_whatever_the_group(tmp_path: Path) -> No
     assert float_matrices(path) == []
 
 
-@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
-def test_openvino_reads_a_gru_beside_quantized_tensors(
-    tmp_path: Path, options: dict[str, int], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("layer", "options"),
+    [
+        (nn.GRU, {}),
+        (nn.GRU, {"num_layers": 2, "bidirectional": True}),
+        (nn.LSTM, {}),
+        (nn.LSTM, {"num_layers": 2}),
+    ],
+)
+def test_openvino_reads_a_layer_beside_quantized_tensors(
+    tmp_path: Path,
+    layer: type[nn.Module],
+    options: dict[str, int],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     pytest.importorskip("openvino")
     x = torch.randn(3, 7, 8)
     model = nncfx.quantize(
-        Recurrent(nn.GRU, **options).eval(),
+        Recurrent(layer, **options).eval(),
         [x],
         target="openvino",
         # sums of bytes that fit 16 bits, on any CPU
