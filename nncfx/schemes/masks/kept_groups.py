@@ -8,7 +8,7 @@ from torch import Tensor
 from nncfx.schemes.masks.alignment import aligned_count, resolve_alignment
 from nncfx.schemes.masks.exact_masks import MaskScope, keep_largest, keep_together, kept_count
 from nncfx.schemes.masks.ranking import largest
-from nncfx.targets import Alignment
+from nncfx.targets import Alignment, Target
 
 __all__ = ["keep_groups"]
 
@@ -17,7 +17,7 @@ def keep_groups(
     scores: Sequence[Tensor],
     level: float,
     *,
-    align: int | Alignment | Sequence[Alignment] = 1,
+    align: int | str | Alignment | Target | Sequence[Alignment] = 1,
     minimum: int = 1,
     scope: MaskScope = "global",
     entries: Sequence[int] | None = None,
@@ -33,8 +33,8 @@ def keep_groups(
     Args:
         scores: One tensor of g scores per group set, as `group_scores` returns them.
         level: Fraction of groups to remove, in [0, 1).
-        align: The widths that are allowed, or the number whose multiples are, at least 1; or
-            such widths for each set.
+        align: The widths that are allowed, the number whose multiples are, at least 1, or a
+            target or its name; or such widths for each set.
         minimum: So many groups of each set stay in any case.
         scope: One ranking over all sets, or one for each.
         entries: How many entries of its layer a group of each set has; None for one.
@@ -47,10 +47,9 @@ def keep_groups(
     """
     parts = [score.detach() for score in scores]
     kept = keep_largest(parts, level, scope, minimum)
-    alignments = (
-        [resolve_alignment(align)] * len(parts) if isinstance(align, int | Alignment) else align
-    )
-    if all(one.multiple == 1 for one in alignments):
+    if isinstance(align, int | str | Alignment | Target):
+        align = [resolve_alignment(align)] * len(parts)
+    if all(one.multiple == 1 for one in align):
         return kept
     widths = entries or [1] * len(parts)
 
@@ -63,10 +62,10 @@ def keep_groups(
                 each=each,
                 minimum=max(minimum, 1),
             )
-            for mask, each, one in zip(masks, widths, alignments, strict=True)
+            for mask, each, one in zip(masks, widths, align, strict=True)
         ]
 
-    if scope == "global" and not alignments[0].down:
+    if scope == "global" and not align[0].down:
         target = kept_count(sum(part.numel() for part in parts), level)
         kept = _ranked_on(parts, target, minimum, aligned)
     return [
