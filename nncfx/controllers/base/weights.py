@@ -26,6 +26,7 @@ __all__ = [
 
 
 _COPIES: Final = frozenset({"clone", "contiguous", "detach"})
+"""Functions whose result holds the elements of their input where they were, beside casts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -58,10 +58,7 @@ class WeightCosts:
                 continue
             own, computed = (
                 multiplied & {names[p][0] for p in found if p in names}
-                for found in (
-                    one.parameters.values(),
-                    chain(*read[one.address].values()),
-                )
+                for found in (one.parameters.values(), chain(*read[one.address].values()))
             )
             sizes = {name: parameters[name].numel() for name in sorted(own or computed)}
             whole = max(sum(sizes.values()), 1)  # a layer of no width costs nothing

@@ -61,7 +61,10 @@ def _called(model: NNCFNetwork) -> nn.Module:
 
 @contextlib.contextmanager
 def inferring(model: nn.Module) -> Iterator[None]:
-    """Hold every module in eval mode, and leave modes, buffers and kept tensors as they were."""
+    """Hold every module in eval mode, and leave modes, buffers and kept tensors as they were.
+
+    So are weights that the forward of a wrapped model writes to: a file is written inside.
+    """
     written = model.nncf.folded_weights if isinstance(model, NNCFNetwork) else ()
     with torch.no_grad(), without_keeping(model, written), preserved(model):
         yield
