@@ -10,7 +10,7 @@ from torch import fx, nn
 
 from nncfx.errors import ExportError, error_text
 from nncfx.export.capture.dynamic_batch import Call
-from nncfx.network import NNCFNetwork, strip
+from nncfx.network import NNCFNetwork, bake, strip
 from nncfx.quantization import Quantizer
 from nncfx.quantization.moved_weights import warn_moved_weights
 from nncfx.quantization.packing.pack_weights import is_packed, unpack_weights
@@ -29,7 +29,8 @@ def plain(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
     """Return a wrapped model without its wrapping, where a plain module can compute the same.
 
     Quantizers stay: a weight that they have rounded is, in a plain module, a float like any other.
-    Layers of codes become float layers with quantizers.
+    What stands before them, such as masks, is in the weights of a copy: neither the unpacking of
+    bits nor scores have a place in a file. Layers of codes become float layers with quantizers.
 
     Raises:
         ExportError: `model` is sharded or offloaded.
@@ -38,12 +39,15 @@ def plain(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
     if not isinstance(model, NNCFNetwork):
         return unpack_weights(model, example_inputs) if is_packed(model) else model
     warn_moved_weights(model)
-    if any(
-        not isinstance(insertion.site, WeightSite) or insertion.priority >= Priority.QUANTIZATION
-        for insertion in model.nncf.hooks
-    ):
-        return _called(model) if isinstance(model, fx.GraphModule) else model
-    return strip(model)
+    early = [
+        isinstance(one.site, WeightSite) and one.priority < Priority.QUANTIZATION
+        for one in model.nncf.hooks
+    ]
+    if all(early):
+        return strip(model)
+    if any(early):
+        model = bake(model, but=(Quantizer,))
+    return _called(model) if isinstance(model, fx.GraphModule) else model
 
 
 def _called(model: NNCFNetwork) -> nn.Module:

@@ -133,3 +133,24 @@ def test_each_of_any_number_of_inputs_has_an_open_batch(tmp_path: Path) -> None:
     one = X[:1]
     (got,) = session.run(None, dict(zip(file.inputs, (one.numpy(), one.numpy() + 1), strict=True)))
     torch.testing.assert_close(torch.from_numpy(got), model(one, one + 1))
+
+
+@pytest.mark.parametrize("algorithm", ["const_sparsity", "nm_sparsity", "rb_sparsity"])
+def test_masks_of_large_weights_are_in_the_weights_of_the_file(
+    algorithm: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    inputs = torch.randn(4, 512)
+    model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 4))
+    model[0].weight.data[:, ::2] = 0
+    items = [{"algorithm": algorithm}, {"algorithm": "quantization"}]
+    _, model = nncfx.create_compressed_model(
+        model, {"compression": items}, inputs, calibration_batches=[inputs]
+    )
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    file = nncfx.export_onnx(model.eval(), tmp_path / "masked.onnx", inputs).path
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    step = np.abs(found).max() / 127
+    assert np.abs(found - model(inputs).detach().numpy()).max() < 1.01 * step
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
