@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
@@ -153,16 +152,9 @@ def _but_there(function: Function, instead: AbstractContextManager[None] | bool)
 
 def _computed(func: Function, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
     """Call an operation on the tensors in memory; wrap what is on the device."""
-    tensors = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+    tensors = list(_tensors((args, list(kwargs.values()))))
     is_there = any(isinstance(one, _Elsewhere) for one in tensors)
-    # numbers mix, as they do with a GPU's
-    is_here = any(one.ndim and not isinstance(one, _Elsewhere) for one in tensors)
-    may_mix = func in _COPIES or (func in _INDEXED and isinstance(args[0], _Elsewhere))
-    if is_there and is_here and not may_mix:
-        raise RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two devices, "
-            f"{_DEVICE} and cpu! (in {func})",
-        )
+    _check_meeting(func, args, tensors)
     device: Any = kwargs.get("device")
     if func is _ATEN.copy_.default:
         is_there = isinstance(args[0], _Elsewhere)
@@ -174,15 +166,40 @@ def _computed(func: Function, args: Sequence[object], kwargs: Mapping[str, objec
     def placed(value: object) -> object:
         if id(value) in known:  # what is written in place is returned itself
             return known[id(value)]
+        if isinstance(value, list | tuple):
+            return type(value)(map(placed, value))
         if not (is_there and isinstance(value, Tensor)):
             return value
         if value.dtype is torch.float64 and not _Placing.has_float64:
             raise TypeError(f"{_DEVICE} has no float64. Use float32. (in {func})")
         return _Elsewhere.of(value)
 
-    inner_args, inner_kwargs = pytree.tree_map(_in_memory, (args, dict(kwargs)))
-    return pytree.tree_map(placed, func(*inner_args, **inner_kwargs))
+    inner_kwargs = {name: _in_memory(one) for name, one in kwargs.items()}
+    return placed(func(*map(_in_memory, args), **inner_kwargs))
+
+
+def _check_meeting(func: Function, args: Sequence[object], tensors: Sequence[Tensor]) -> None:
+    is_there = any(isinstance(one, _Elsewhere) for one in tensors)
+    # numbers mix, as they do with a GPU's
+    is_here = any(one.ndim and not isinstance(one, _Elsewhere) for one in tensors)
+    may_mix = func in _COPIES or (func in _INDEXED and isinstance(args[0], _Elsewhere))
+    if is_there and is_here and not may_mix:
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{_DEVICE} and cpu! (in {func})",
+        )
+
+
+def _tensors(values: Sequence[object]) -> Iterator[Tensor]:
+    # by hand, as ATen's arguments are tensors and lists of such: pytree takes twice the time
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
 
 
 def _in_memory(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_in_memory, value))
     return value._inner if isinstance(value, _Elsewhere) else value  # noqa: SLF001 (its own class)
