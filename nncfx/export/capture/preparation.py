@@ -10,7 +10,7 @@ from torch import fx, nn
 
 from nncfx.errors import ExportError, error_text
 from nncfx.export.capture.dynamic_batch import Call
-from nncfx.network import NNCFNetwork, bake, strip
+from nncfx.network import NNCFNetwork, bake, is_bakeable, strip
 from nncfx.quantization import Quantizer
 from nncfx.quantization.moved_weights import warn_moved_weights
 from nncfx.quantization.packing.pack_weights import is_packed, unpack_weights
@@ -39,14 +39,16 @@ def plain(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
     if not isinstance(model, NNCFNetwork):
         return unpack_weights(model, example_inputs) if is_packed(model) else model
     warn_moved_weights(model)
-    early = [
-        isinstance(one.site, WeightSite) and one.priority < Priority.QUANTIZATION
+    kept = [
+        one.hook
         for one in model.nncf.hooks
+        if not is_bakeable(one)
+        or (isinstance(one.site, WeightSite) and one.priority >= Priority.QUANTIZATION)
     ]
-    if all(early):
+    if not kept:
         return strip(model)
-    if any(early):
-        model = bake(model, but=(Quantizer,))
+    if len(kept) < len(model.nncf.hooks):
+        model = bake(model, but=tuple(map(type, kept)))
     return _called(model) if isinstance(model, fx.GraphModule) else model
 
 

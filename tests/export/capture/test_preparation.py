@@ -154,3 +154,17 @@ def test_masks_of_large_weights_are_in_the_weights_of_the_file(
     step = np.abs(found).max() / 127
     assert np.abs(found - model(inputs).detach().numpy()).max() < 1.01 * step
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_what_only_looks_on_keeps_no_other_hook_in_the_file(tmp_path: Path) -> None:
+    algorithms = [
+        {"algorithm": "weight_clustering"},
+        {"algorithm": "knowledge_distillation", "type": "softmax"},
+    ]
+    torch.manual_seed(0)
+    controller, model = nncfx.create_compressed_model(Calling(), {"compression": algorithms}, X)
+    controller.scheduler.epoch_step()
+    file = nncfx.export_onnx(model.eval(), tmp_path / "clustered.onnx", X)
+    session = onnxruntime.InferenceSession(file.path, providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {file.inputs[0]: X.numpy()})
+    np.testing.assert_allclose(found, model(X).detach().numpy(), atol=1e-5)
