@@ -1,5 +1,7 @@
 """Clamps that quantizers make needless or do themselves, and those that keep two apart."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,10 +20,17 @@ from nncfx.export.ir.layer_inputs import CONTRACTIONS
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["clamp_by_quantizers", "keep_quantizers_apart", "remove_implied_clamps"]
+__all__ = [
+    "clamp_by_quantizers",
+    "keep_quantizers_apart",
+    "remove_identities",
+    "remove_implied_clamps",
+]
 
 _KERNELS: Final = frozenset({*CONTRACTIONS, "Add"})
 """What a runtime computes in integers only if a quantizer is next."""
+_NEUTRAL: Final[Mapping[str, float]] = MappingProxyType({"Add": 0, "Sub": 0, "Mul": 1, "Div": 1})
+"""The second operand that changes nothing."""
 
 
 def remove_implied_clamps(graph: "ir.Graph") -> None:
@@ -37,6 +46,33 @@ def remove_implied_clamps(graph: "ir.Graph") -> None:
         if all(_implies(grid_of(reader), bounds) for reader in readers):
             node.outputs[0].replace_all_uses_with(source)
             graph.remove(node, safe=True)
+
+
+def remove_identities(graph: "ir.Graph") -> None:
+    """Remove each sum with zero and product with one, as a scale is that nothing has trained.
+
+    ONNX Runtime does so while it loads (`NoopElimination`), behind `keep_quantizers_apart`.
+    """
+    for node in list(graph):
+        same = _returned_operand(node)
+        if same is not None and not node.outputs[0].is_graph_output():
+            node.outputs[0].replace_all_uses_with(same)
+            graph.remove(node, safe=True)
+
+
+def _returned_operand(node: "ir.Node") -> "ir.Value | None":
+    """Return the operand that a sum or product returns as it is; None if neither."""
+    if node.domain or node.op_type not in _NEUTRAL:
+        return None
+    first, second = (input_of(node, index) for index in (0, 1))
+    pairs = [(first, second)] + [(second, first)] * (node.op_type in ("Add", "Mul"))
+    for value, other in pairs:
+        constant = constant_of(other)
+        is_neutral = constant is not None and bool(np.all(constant == _NEUTRAL[node.op_type]))
+        # the other may broadcast it
+        if is_neutral and value.shape is not None and value.shape == node.outputs[0].shape:
+            return value
+    return None
 
 
 def clamp_by_quantizers(graph: "ir.Graph") -> None:

@@ -11,7 +11,11 @@ from nncfx.export.ir.grid_propagation import (
     pads_with_zeros,
     quantizer_of_inputs,
 )
-from nncfx.export.passes.clamps import keep_quantizers_apart, remove_implied_clamps
+from nncfx.export.passes.clamps import (
+    keep_quantizers_apart,
+    remove_identities,
+    remove_implied_clamps,
+)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -25,8 +29,10 @@ def arrange_quantizers(graph: "ir.Graph") -> None:
     Equal ones of one tensor become one. One behind a movement (reshape, transpose, max pooling,
     ...) moves before it and is repeated behind it, so that the movement itself is done on
     integers; so is a concatenation of tensors on one grid. A ReLU or Clip that its quantizer
-    implies is removed. Two in a row on different grids are kept apart by a Clip.
+    implies is removed, and arithmetic that changes nothing. Two in a row on different grids are
+    kept apart by a Clip.
     """
+    remove_identities(graph)
     _merge_equal(graph)
     remove_implied_clamps(graph)
     _pull_before_movements(graph)

@@ -11,7 +11,11 @@ from torch.nn.utils import parametrize
 
 import nncfx
 from nncfx.export import export_onnx
-from nncfx.export.passes.clamps import keep_quantizers_apart, remove_implied_clamps
+from nncfx.export.passes.clamps import (
+    keep_quantizers_apart,
+    remove_identities,
+    remove_implied_clamps,
+)
 from nncfx.quantization import integer_arithmetic
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 
@@ -62,6 +66,29 @@ def test_a_clip_at_the_end_of_the_grid_goes(parsed: Parse, operators: Operators)
     model = parsed(text)
     remove_implied_clamps(model.graph)
     assert operators(model) == ["FakeQuantize", "Neg"]
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("h = Mul (x, one)", []),
+        ("h = Add (zero, x)", []),
+        ("h = Div (x, one)", []),
+        ("h = Div (one, x)", ["Div"]),
+        ("h = Sub (zero, x)", ["Sub"]),
+        ("h = Mul (x, zero)", ["Mul"]),
+    ],
+)
+def test_arithmetic_that_changes_nothing_goes(
+    parsed: Parse, operators: Operators, line: str, left: list[str]
+) -> None:
+    constants = "<float one = {1.0}, float zero = {0.0}>"
+    body = f"{{ {line}\n y = Neg (h) }}"
+    model = parsed(f"g (float[4] x) => (float[4] y) {constants} {body}")
+    for value in (node.outputs[0] for node in model.graph):
+        value.shape = ir.Shape([4])
+    remove_identities(model.graph)
+    assert operators(model) == [*left, "Neg"]
 
 
 def test_a_relu_that_others_read_stays(parsed: Parse, operators: Operators) -> None:
@@ -236,6 +263,25 @@ def test_a_parameter_that_is_repeated_and_joined_is_in_integers(
         (found,) = session.run(x)
     with torch.no_grad():
         torch.testing.assert_close(torch.as_tensor(found), model(x), rtol=1e-5, atol=1e-5)
+
+
+class Scaled(Turned):
+    """Has a scale that nothing has trained, and joins with another range what it makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.third = nn.Conv1d(16, 8, 1)
+        self.one, self.zero = nn.Parameter(torch.ones(1)), nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.one * self.first(x).relu() + self.zero
+        return self.third(torch.cat([y[..., 1:], self.second(y).sigmoid() * 3 - 1], 1))
+
+
+def test_scales_of_one_part_no_quantizers(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 8, 9)
+    is_equal_in_integers(nncfx.quantize(Scaled().eval(), [x]), x, 3, tmp_path)
 
 
 def is_equal_in_integers(model: nn.Module, x: torch.Tensor, layers: int, folder: Path) -> None:
