@@ -6,6 +6,7 @@ from typing import Protocol, final
 from torch import Tensor, nn
 
 from nncfx.controllers import CompressionStage, Controller
+from nncfx.integrations.mixed_precision import remove_autocast
 from nncfx.thinning import thin
 from nncfx.tracing import ExampleInputs
 
@@ -85,11 +86,14 @@ def compressed_model(
     """Return the compressed copy of a controller's model, in evaluation mode.
 
     Where channels were pruned they are gone; masks are in the weights; quantizers of activations
-    stay.
+    stay. It computes in the type of its weights, in whichever one it was trained.
 
     Raises:
         ThinningError: the copy would not compute the same.
     """
     if any(one.removes_channels for one in controller.configs):
-        return thin(controller.model, example_inputs).model.eval()
-    return (strip or controller.strip)().eval()
+        compressed = thin(controller.model, example_inputs).model.eval()
+    else:
+        compressed = (strip or controller.strip)().eval()
+    remove_autocast(compressed)
+    return compressed

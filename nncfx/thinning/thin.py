@@ -1,8 +1,9 @@
 """Remove dead channels from a model, and prove that nothing else changed: `thin`."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from torch import nn
@@ -27,8 +28,11 @@ from nncfx.thinning.work import Work
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import whole_model
 from nncfx.tracing.calls.module_check import require_module
+from nncfx.tracing.hooks.dynamic_class import original_class
 
 __all__ = ["ThinResult", "thin"]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
@@ -98,6 +102,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     ({'0': (0, 2)}, 2)
     """
     require_module(model, "thin")
+    _warn_of_config(original_class(model))
     if inplace:
         _check_in_place(model)
     model = whole_model(model)
@@ -134,6 +139,18 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     if inplace:
         return work.result_in_place(model, followed, tried)
     return _tried(work, followed, tried, form)
+
+
+@cache
+def _warn_of_config(kind: type[nn.Module]) -> None:
+    """Tell once that a model of transformers keeps a config of the widths before."""
+    if any(one.__module__ == "transformers.modeling_utils" for one in kind.__mro__):
+        _LOGGER.warning(
+            "The config of a thinned %s has the widths before: what its own save_pretrained "
+            "writes cannot be read. nncfx.integrations.pretrained.save_pretrained(model, folder) writes "
+            "a config that fits, where there is one.",
+            kind.__name__,
+        )
 
 
 def _tried(

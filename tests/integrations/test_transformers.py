@@ -11,6 +11,7 @@ from nncfx.errors import ArgumentError
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
+from nncfx.integrations.pretrained import save_pretrained  # noqa: E402 (may be missing)
 from nncfx.integrations.transformers import TrainerCompression  # noqa: E402 (may be missing)
 
 EPOCHS, BATCHES = 4, 4
@@ -210,6 +211,24 @@ def test_what_was_trained_is_exported(tmp_path: Path) -> None:
     made.train()
     file = nncfx.export_onnx(compression.compressed(), tmp_path / "m.onnx", dynamic_batch=False)
     assert nncfx.export.summarize_onnx(file).weight_bytes["int8"] > 1000
+
+
+def test_what_was_trained_in_bfloat16_computes_in_float32_and_is_read_by_transformers(
+    tmp_path: Path,
+) -> None:
+    made = trainer(tmp_path, num_train_epochs=1, eval_strategy="no", save_strategy="no", bf16=True)
+    compression = TrainerCompression(made, {"compression": SPARSITY})
+    made.train()
+    small = compression.compressed()
+    batch = {name: one[None] for name, one in examples()[0].items()}
+    plain = transformers.BertForSequenceClassification(small.config).eval()
+    plain.load_state_dict(small.state_dict())
+    torch.testing.assert_close(small(**batch).logits, plain(**batch).logits, rtol=0, atol=0)
+    assert save_pretrained(small, tmp_path / "small").name == "model.safetensors"
+    # the Trainer's own is as it was, and can be saved so as well
+    assert "forward" in vars(made.model)
+    assert save_pretrained(made.model, tmp_path / "own").name == "model.safetensors"
+    assert "forward" in vars(made.model)
 
 
 def test_the_last_checkpoint_is_a_whole_one(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Save a thinned or quantized model of transformers as a folder, and load it again."""
 
 import copy
+import logging
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,8 @@ from nncfx.tracing.hooks.dynamic_class import original_class
 from nncfx.training import load, save
 
 __all__ = ["from_pretrained", "save_pretrained"]
+
+_LOGGER = logging.getLogger(__name__)
 
 _FILE: Final = "nncfx.safetensors"
 _PLAIN: Final = "model.safetensors"
@@ -59,6 +62,14 @@ def save_pretrained(
     left = finished(model)
     is_quantized = isinstance(left, NNCFNetwork) and bool(left.nncf.hooks)
     plain = None if is_quantized else with_widths(left, example_inputs)
+    if plain is None and not is_quantized:
+        _LOGGER.warning(
+            "No config of %s has the widths that are left, or a model made of it computes "
+            "something else than this one. transformers itself cannot read '%s'; from_pretrained "
+            "of nncfx.integrations.pretrained can.",
+            original_class(model).__name__,
+            place,
+        )
     path = place / (_FILE if plain is None else _PLAIN)
     with writing_files(path) as draft:
         if plain is None:

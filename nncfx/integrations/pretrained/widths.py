@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import nn
 
+from nncfx.integrations.mixed_precision import remove_autocast
 from nncfx.network import NNCFNetwork, unwrap
 from nncfx.tracing import ExampleInputs, run
 from nncfx.tracing.calls.devices import device_of
@@ -53,6 +54,8 @@ def with_widths(model: nn.Module, example_inputs: ExampleInputs | None) -> Any: 
     if isinstance(model, NNCFNetwork):
         example_inputs = model.nncf.example_inputs if example_inputs is None else example_inputs
         model = unwrap(copy_of(model))
+    model = copy.copy(model)
+    remove_autocast(model)
     kind = original_class(model)
     wanted = _facts(model)
     banned = set[tuple[str, ...]]()

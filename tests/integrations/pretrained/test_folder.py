@@ -14,6 +14,7 @@ from nncfx.errors import ArgumentError, StorageError
 from nncfx.integrations.pretrained import from_pretrained, save_pretrained
 from nncfx.quantization.weight_only import quantize_weights
 from nncfx.thinning import thin
+from nncfx.thinning.thin import _warn_of_config as warn_of_config
 
 IDS = {"input_ids": torch.tensor([[5, 9, 11, 3], [7, 8, 1, 2]])}
 
@@ -54,6 +55,20 @@ def test_even_widths_go_into_the_config(tmp_path: Path) -> None:
     assert_same(model, from_pretrained(tmp_path))
 
 
+def test_that_its_own_config_no_longer_fits_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_config.cache_clear()
+    without_neurons(40, 40).save_pretrained(tmp_path)
+    (told,) = [one for one in caplog.messages if "The config of a thinned" in one]
+    assert "nncfx.integrations.pretrained.save_pretrained" in told
+    caplog.clear()
+    without_neurons(40, 40)
+    assert not caplog.messages
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
 def test_even_heads_go_into_the_config(tmp_path: Path) -> None:
     dense = llama()
     for layer in dense.model.layers:
@@ -66,9 +81,13 @@ def test_even_heads_go_into_the_config(tmp_path: Path) -> None:
     assert_same(model, transformers.AutoModelForCausalLM.from_pretrained(tmp_path))
 
 
-def test_uneven_widths_go_beside_the_weights(tmp_path: Path) -> None:
+def test_uneven_widths_go_beside_the_weights(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     model = without_neurons(40, 24)
+    caplog.clear()
     assert save_pretrained(model, tmp_path).name == "nncfx.safetensors"
+    assert "No config of LlamaForCausalLM has the widths that are left" in caplog.text
     assert json.loads((tmp_path / "config.json").read_text())["intermediate_size"] == 64
     again = from_pretrained(tmp_path)
     assert again.model.layers[1].mlp.down_proj.in_features == 24
