@@ -6,11 +6,12 @@ import sys
 import pytest
 
 import nncfx
+from nncfx.controllers.base.nncf_names import _INSTEAD
 from nncfx.guesses import _MEANT, home_of
 
 
 def test_places_that_are_named_are_there() -> None:
-    for text in _MEANT.values():
+    for text in (*_MEANT.values(), *_INSTEAD.values()):
         for word in text.replace("(", " ").replace(",", " ").split():
             if word.startswith("nncfx."):
                 place: object = nncfx
@@ -28,3 +29,10 @@ def test_asking_imports_no_package() -> None:
 @pytest.mark.parametrize("name", ["nothing_like_it", "_private"])
 def test_a_name_without_a_meaning_has_no_place(name: str) -> None:
     assert home_of(name) == ""
+
+
+def test_names_of_nncf_after_training_have_a_place() -> None:
+    with pytest.raises(AttributeError, match=r"'Dataset' is here: any iterable of batches"):
+        nncfx.Dataset  # noqa: B018 (an attribute that is not there)
+    with pytest.raises(AttributeError, match="ignored_scopes="):
+        nncfx.IgnoredScope  # noqa: B018 (as above)

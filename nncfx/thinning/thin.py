@@ -147,8 +147,8 @@ def _warn_of_config(kind: type[nn.Module]) -> None:
     if any(one.__module__ == "transformers.modeling_utils" for one in kind.__mro__):
         _LOGGER.warning(
             "The config of a thinned %s has the widths before: what its own save_pretrained "
-            "writes cannot be read. nncfx.integrations.pretrained.save_pretrained(model, folder) writes "
-            "a config that fits, where there is one.",
+            "writes cannot be read. nncfx.integrations.pretrained.save_pretrained(model, folder) "
+            "writes a config that fits, where there is one.",
             kind.__name__,
         )
 
