@@ -102,7 +102,9 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     ({'0': (0, 2)}, 2)
     """
     require_module(model, "thin")
-    _warn_of_config(original_class(model))
+    kind = original_class(model)
+    if any(one.__module__ == "transformers.modeling_utils" for one in kind.__mro__):
+        _warn_of_config(kind.__name__)
     if inplace:
         _check_in_place(model)
     model = whole_model(model)
@@ -142,15 +144,14 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
 
 
 @cache
-def _warn_of_config(kind: type[nn.Module]) -> None:
+def _warn_of_config(name: str) -> None:
     """Tell once that a model of transformers keeps a config of the widths before."""
-    if any(one.__module__ == "transformers.modeling_utils" for one in kind.__mro__):
-        _LOGGER.warning(
-            "The config of a thinned %s has the widths before: what its own save_pretrained "
-            "writes cannot be read. nncfx.integrations.pretrained.save_pretrained(model, folder) "
-            "writes a config that fits, where there is one.",
-            kind.__name__,
-        )
+    _LOGGER.warning(
+        "The config of a thinned %s has the widths before: what its own save_pretrained writes "
+        "cannot be read. nncfx.integrations.pretrained.save_pretrained(model, folder) writes a "
+        "config that fits, where there is one.",
+        name,
+    )
 
 
 def _tried(
