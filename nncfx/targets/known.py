@@ -212,7 +212,11 @@ _ALL: Final = (
         newest_opset=23,
         integer_bias=False,  # 2026.4 adds wrong ones where a layer runs twice
         float_results=True,
-        workarounds=("write_recurrent_weights_in_float", "subsample_pixels"),
+        workarounds=(
+            "write_recurrent_weights_in_float",
+            "subsample_pixels",
+            "add_concatenation_barriers",
+        ),
         saturation_mend=f"OpenVINO has no setting for it: take {_SEVEN_BITS}.",
     ),
     _TENSORRT,

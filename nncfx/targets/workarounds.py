@@ -124,5 +124,15 @@ WORKAROUNDS: Final = (
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/plugins/intel_cpu/src/"
         "nodes/rnn.cpp",
     ),
+    Workaround(
+        name="joined_tokens_refused",
+        applied_by="add_concatenation_barriers",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="moves a quantizer with a zero point in front of a concatenation along any axis but "
+        "the last, and then refuses the product with stored integers that reads it",
+        link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/"
+        "low_precision_transformations/src/mat_mul.cpp",
+    ),
 )
 """All of them; a `Target` names the passes that it wants."""

@@ -166,6 +166,19 @@ def recurrent_weights_refused(folder: Path) -> bool:
     return True
 
 
+def joined_tokens_refused(folder: Path) -> bool:
+    def path(joined: str) -> Path:
+        graph = f"""g (float[2,2,8] x, float[2,3,8] y) => (float[2,5,8] o) {{ {joined}
+            q = QuantizeLinear(c, s, z) d = DequantizeLinear(q, s, z)
+            wd = DequantizeLinear(w, ws, wz) o = MatMul(d, wd) }}"""
+        return written(folder, graph, {"w": int8(8, 8), "least": FLOAT(-np.inf)})
+
+    ov.Core().compile_model(path("e = Concat<axis = 1>(x, y) c = Max(e, least)"), "CPU")
+    with pytest.raises(RuntimeError, match="MatMulTransformation"):
+        ov.Core().compile_model(path("c = Concat<axis = 1>(x, y)"), "CPU")
+    return True
+
+
 CANARIES: tuple[Callable[[Path], bool], ...] = (
     clamps_in_float,
     float_weights_rounded,
@@ -176,6 +189,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     decoded_in_each_call,
     strides_moved,
     recurrent_weights_refused,
+    joined_tokens_refused,
 )
 
 

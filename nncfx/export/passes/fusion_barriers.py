@@ -1,4 +1,4 @@
-"""Keep ONNX Runtime from changing what stands in float beside integers."""
+"""Keep runtimes from changing what stands in float beside integers."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -7,9 +7,13 @@ import numpy as np
 from nncfx.export.ir.graph_edits import (
     add_constant,
     constant_of,
+    consumers,
     input_of,
+    insert_after_value,
+    shared_constant,
 )
-from nncfx.export.ir.layer_inputs import OUTPUT_AXIS, is_dequantized
+from nncfx.export.ir.grid_propagation import is_movement
+from nncfx.export.ir.layer_inputs import OUTPUT_AXIS, is_dequantized, stored_integers
 from nncfx.export.passes.gemm_fusion_guards import (
     prevent_bias_fusion,
     prevent_clamp_fusion,
@@ -20,10 +24,12 @@ from nncfx.export.passes.gemm_fusion_guards import (
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["add_fusion_barriers"]
+__all__ = ["add_concatenation_barriers", "add_fusion_barriers"]
 
 _CHANNELS: Final = 1
 """Axis of the channels in what a convolution or a `Gemm` reads."""
+_PASSED: Final = frozenset({"QuantizeLinear", "DequantizeLinear", "Relu", "Clip"})
+"""What OpenVINO moves a quantizer through, beside movements."""
 
 
 def add_fusion_barriers(graph: "ir.Graph") -> None:
@@ -42,6 +48,43 @@ def add_fusion_barriers(graph: "ir.Graph") -> None:
     prevent_result_fusion(graph)
     _prevent_softmax_tables(graph)
     prevent_bias_fusion(graph)
+
+
+def add_concatenation_barriers(graph: "ir.Graph") -> None:
+    """Let a maximum with -inf stand between joined tokens and the products that read them.
+
+    OpenVINO moves a quantizer in front of a concatenation, with a zero point for each of its parts
+    along that axis, and then finds no place for them in the product of a layer, unless they are 0.
+    It looks through no maximum, and computes one with the quantizer.
+
+    Args:
+        graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
+    """
+    import onnx_ir as ir
+
+    for node in [one for one in graph if one.op_type == "Concat" and not one.domain]:
+        joined = node.outputs[0]
+        rank = joined.shape.rank() if joined.shape is not None else 0
+        if node.attributes["axis"].as_int() in (-1, rank - 1) or not _reaches_product(joined):
+            continue
+        readers = list(joined.uses())
+        least = shared_constant(graph, "negative_infinity", np.array(-np.inf, np.float32))
+        barrier = ir.node("Max", [joined, least], metadata_props=dict(node.metadata_props))
+        barrier.outputs[0].type, barrier.outputs[0].shape = joined.type, joined.shape
+        insert_after_value(joined, barrier, graph)
+        for reader, index in readers:
+            reader.replace_input_with(index, barrier.outputs[0])
+
+
+def _reaches_product(value: "ir.Value") -> bool:
+    """Return whether a product with stored integers reads `value`, moved and clamped at most."""
+    for node in consumers(value):
+        if node.op_type == "MatMul" and stored_integers(input_of(node, 1)) is not None:
+            return True
+        passes = node.op_type in _PASSED or is_movement(node)
+        if passes and any(map(_reaches_product, node.outputs)):
+            return True
+    return False
 
 
 def _keep_float_weights(graph: "ir.Graph") -> None:

@@ -74,3 +74,31 @@ def test_a_softmax_with_outputs_alike_does_not_overflow(tmp_path: Path) -> None:
     with torch.no_grad(), integer_arithmetic(quantized):
         expected = quantized(x).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+class JoinedTokens(nn.Module):
+    """Tokens of two kinds, and a prompt, which one layer reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prompt = nn.Parameter(torch.randn(1, 4, 8))
+        self.first, self.layer = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        prompt = self.prompt.expand(len(x), -1, -1)
+        result: torch.Tensor = self.layer(torch.cat([prompt, self.first(x)], 1).relu())
+        return result
+
+
+@pytest.mark.parametrize("dynamic", [True, False], ids=["open batch", "fixed"])
+def test_openvino_reads_joined_tokens(dynamic: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 8)
+    quantized = nncfx.quantize(JoinedTokens().eval(), [x - 0.5], target="openvino")
+    path = tmp_path / "joined.onnx"
+    nncfx.export_onnx(quantized, path, x, "openvino", dynamic_batch=dynamic)
+    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad():
+        expected = quantized(x).numpy()
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
