@@ -28,6 +28,7 @@ __all__ = [
     "Site",
     "call_site",
     "calls_so_far",
+    "is_code_of",
     "next_number",
     "numbered_calls",
 ]
@@ -59,6 +60,14 @@ def numbered_calls() -> AbstractContextManager[Any]:
     return _CallsMode() if torch.compiler.is_compiling() else _fresh()
 
 
+def is_code_of(frame: FrameType, code: CodeType) -> bool:
+    """Return whether `frame` runs `code`, or what torch.compile has made of it."""
+    runs = frame.f_code
+    return runs is code or (
+        runs.co_firstlineno == code.co_firstlineno and runs.co_filename == code.co_filename
+    )
+
+
 def call_site(frame: FrameType | None, outermost: FrameType | CodeType) -> Site:
     """Return where the code is that runs in `frame`, seen from the frame `outermost`.
 
@@ -67,9 +76,10 @@ def call_site(frame: FrameType | None, outermost: FrameType | CodeType) -> Site:
         outermost: The frame that calls the module's forward, or its code.
     """
     found: list[int] = []
+    own = outermost if isinstance(outermost, CodeType) else None
     while frame is not None:
         code = frame.f_code
-        if frame is outermost or code is outermost:
+        if frame is outermost or (own is not None and is_code_of(frame, own)):
             break
         if not code.co_filename.startswith(_BETWEEN):
             found.append(frame.f_lineno)

@@ -31,6 +31,7 @@ from nncfx.tracing.calls.call_numbers import (
     Site,
     call_site,
     calls_so_far,
+    is_code_of,
     next_number,
     numbered_calls,
 )
@@ -277,7 +278,7 @@ def _check_recomputation(call: str) -> None:
     on. A function that is a module brings its own; any other would run without hooks.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 (no public way)
-    while frame is not None and frame.f_code is not _HOOKED:
+    while frame is not None and not is_code_of(frame, _HOOKED):
         if frame.f_code.co_filename == checkpoint.__file__:
             raise HookError(
                 f"A hook stands at {call}, which torch.utils.checkpoint calls again in the "
@@ -385,3 +386,12 @@ def _innermost() -> _SiteMode | None:
 
 def _is_on_top(mode: _SiteMode) -> bool:
     return bool(_get_current_function_mode_stack()[-1] is mode)  # type: ignore[no-untyped-call]  # as above
+
+
+# where a compiled forward falls back, each call of the mode would be compiled on its own, and
+# those of attributes give what they do not give otherwise
+_frames = torch._C._dynamo.eval_frame  # noqa: SLF001 (as torch._dynamo.skip, without its import)
+_frames.set_code_exec_strategy(
+    _SiteMode.__torch_function__.__code__,
+    _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.SKIP),  # noqa: SLF001 (as above)
+)

@@ -328,6 +328,33 @@ def test_a_part_that_is_compiled_by_itself_knows_its_calls(site: str, x: torch.T
         assert torch.equal(model(x), expected)
 
 
+class AroundRecurrent(nn.Module):
+    """Calls functions before and behind a layer at which torch.compile gives up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(3, 3, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        read, _ = self.layer(F.relu(x))
+        return F.relu(read + x)
+
+
+@pytest.mark.parametrize("site", ["relu_0", "relu_1", "__add___0", "GRU[layer]/gru_0"])
+@torch.no_grad()
+def test_code_that_is_compiled_in_pieces_keeps_its_hooks(site: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 3)
+    model = wrap(AroundRecurrent().eval(), x)
+    before = model(x)
+    hook(model, PostSite(f"AroundRecurrent/{site}"))
+    expected = model(x)
+    assert not torch.equal(expected, before)
+    for backend in ("eager", "aot_eager"):
+        torch._dynamo.reset()
+        assert torch.equal(torch.compile(copy.deepcopy(model), backend=backend)(x), expected)
+
+
 def test_a_part_that_has_to_be_compiled_whole_is_refused(x: torch.Tensor) -> None:
     model = wrap(Shared().eval(), x)
     hook(model, PostSite("Shared/Net[part]/ReLU[act]/relu_1"))
