@@ -171,7 +171,7 @@ def _example_past(model: nn.Module) -> list[tuple[Tensor, ...]]:
     device = device_of(model)
     ids = torch.zeros(_BATCH, _PAST, dtype=torch.int64, device=device)
     try:
-        with inferring(model):
+        with inferring(model) as first, first:
             output = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=True)
     except Exception as error:
         raise ExportError(

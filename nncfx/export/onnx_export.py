@@ -144,10 +144,10 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         model = plain(model, call)
         check_writable(model)
         warn_idle_quantizers(model)
-        with inferring(model):  # what it writes to weights in its first forward is in the file
+        with inferring(model) as first:  # what it writes to weights then is in the file
             with writable_outputs(model, numbers=False):
                 narrator.now(f"capturing {type(model).__name__}")
-                with quantizer_inputs(model) as shapes:
+                with quantizer_inputs(model) as shapes, first:
                     outputs = names_of_outputs(run_once(model, call))
                 own = _by_name(model, call)
                 call, axes = _open_axes(

@@ -19,6 +19,7 @@ from nncfx.tracing import ExampleInputs, Priority, WeightSite
 from nncfx.tracing.calls.inputs import own_tensors
 from nncfx.tracing.calls.preservation import preserved, without_keeping
 from nncfx.tracing.hooks.dynamic_class import change_class, spec_of
+from nncfx.tracing.record.parameter_writes import ParameterWrites, WatchedWrites
 
 __all__ = ["check_writable", "inferring", "plain", "run_once", "warn_idle_quantizers"]
 
@@ -66,14 +67,18 @@ def _called(model: NNCFNetwork) -> nn.Module:
 
 
 @contextlib.contextmanager
-def inferring(model: nn.Module) -> Iterator[None]:
+def inferring(model: nn.Module) -> Iterator[WatchedWrites]:
     """Hold every module in eval mode, and leave modes, buffers and kept tensors as they were.
 
-    So are weights that the forward of a wrapped model writes to: a file is written inside.
+    So are weights that a forward writes to in the mode that is yielded, which is for the first
+    one: some write once, by a flag that is put back. A file is written inside.
     """
-    written = model.nncf.folded_weights if isinstance(model, NNCFNetwork) else ()
-    with torch.no_grad(), without_keeping(model, written), preserved(model):
-        yield
+    writes = ParameterWrites(model)
+    with torch.no_grad(), without_keeping(model), preserved(model):
+        try:
+            yield WatchedWrites(writes)
+        finally:
+            writes.undo()
 
 
 def check_writable(model: nn.Module) -> None:

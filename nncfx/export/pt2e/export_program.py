@@ -67,17 +67,23 @@ def export_program(
     args, kwargs = as_call(example_inputs)
     model = plain(model, example_inputs)
     warn_idle_quantizers(model)
-    with inferring(model), writable_outputs(model):
-        run_once(model, (args, kwargs))
+    with inferring(model) as first, writable_outputs(model):
+        with first:
+            run_once(model, (args, kwargs))
         try:
             module = torch.export.export(model, args, kwargs).module()
             _quantize(module, signed_grid if signed else unsigned_grid)
             warn_program_overflow(module)
-            return torch.export.export(module, args, kwargs)
+            program = torch.export.export(module, args, kwargs)
         except ExportError:
             raise
         except Exception as error:
             raise as_export_error(error, model=type(model).__name__) from error
+        state = program.state_dict  # in the memory of the model, in which weights are put back
+        for name, weight in state.items():
+            if first.writes.is_held(weight):
+                state[name] = nn.Parameter(weight.detach().clone(), weight.requires_grad)
+        return program
 
 
 def _quantize(module: fx.GraphModule, activation: Callable[[Grid], Grid]) -> None:

@@ -1,15 +1,17 @@
 """Parameters keep their values in a forward that only looks, whatever it writes to them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
 from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["ParameterWrites", "changes_its_first", "memory_of"]
+__all__ = ["ParameterWrites", "WatchedWrites", "changes_its_first", "memory_of"]
 
 
 @final
@@ -39,8 +41,12 @@ class ParameterWrites:
         Their values are held, so that they can be undone.
         """
         written = args[0] if args and changes_its_first(name) else kwargs.get("out")
+        return self.hold(() if written is None else tensors_in(written))  # of torch._foreach_add_
+
+    def hold(self, written: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        """Hold the values of the parameters of which `written` are views, and return these."""
         changed: list[torch.Tensor] = []
-        for tensor in () if written is None else tensors_in(written):  # of torch._foreach_add_
+        for tensor in written:
             memory = memory_of(tensor)
             owners = self._owners.get(memory, ())
             if owners and memory not in self._held:
@@ -49,12 +55,46 @@ class ParameterWrites:
             changed += owners
         return changed
 
+    def is_held(self, tensor: torch.Tensor) -> bool:
+        """Return whether `undo` will change the values of this view of a parameter."""
+        return memory_of(tensor) in self._held
+
     def undo(self) -> None:
         """Give the parameters the values that they had."""
         for one, values in self._before:
             one.copy_(values)
         self._before.clear()
         self._held.clear()
+
+
+@final
+class WatchedWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it so
+    """Holds, while it is on, the values of what a forward writes to, scripted parts included.
+
+    Other than a mode of functions it leaves the paths alone that torch's modules choose.
+
+    Attributes:
+        writes: What it has seen.
+    """
+
+    def __init__(self, writes: ParameterWrites) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self.writes = writes
+
+    @override
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        named = kwargs or {}
+        for place, one in enumerate(func._schema.arguments):  # noqa: SLF001 (no public schema)
+            if one.is_write:
+                value = args[place] if place < len(args) else named.get(one.name)
+                self.writes.hold(tensors_in(value))
+        return func(*args, **named)
 
 
 _NO_CHANGE: Final = frozenset(["__index__", "__int__", "__invert__"])

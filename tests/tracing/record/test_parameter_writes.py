@@ -7,9 +7,11 @@ from pathlib import Path
 import onnxruntime
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 
 import nncfx
+from nncfx.export import export_causal_lm, export_program
 from nncfx.network import unwrap
 from nncfx.tracing import trace
 
@@ -116,15 +118,50 @@ def test_weights_that_a_forward_writes_to_are_told_and_left(
     assert (quantized(x) - expected).norm() < 0.02 * expected.norm()
 
 
-def test_a_file_holds_what_the_first_forward_made_of_a_weight(tmp_path: Path) -> None:
+def in_onnx(model: nn.Module, x: Tensor, folder: Path) -> Tensor:
+    session = onnxruntime.InferenceSession(nncfx.export_onnx(model, folder / "m.onnx", x).path)
+    return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: x.numpy()})[0])
+
+
+def in_program(model: nn.Module, x: Tensor, _: Path) -> Tensor:
+    return export_program(model, x).module()(x)
+
+
+@pytest.mark.parametrize("is_quantized", [False, True])
+@pytest.mark.parametrize("computed", [in_onnx, in_program])
+def test_exports_hold_what_the_first_forward_made_of_a_weight(
+    computed: Callable[[nn.Module, Tensor, Path], Tensor], is_quantized: bool, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
     x = torch.randn(64, 8)
-    model = nn.Sequential(nn.Linear(8, 8), Rescaled(), nn.Linear(8, 4)).eval()
-    quantized = nncfx.quantize(model, [x])
-    before = quantized.get_parameter("1.weight").detach().clone()
-    file = nncfx.export_onnx(quantized, tmp_path / "model.onnx", x)
-    assert torch.equal(quantized.get_parameter("1.weight"), before)
-    session = onnxruntime.InferenceSession(file.path)
-    (computed,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-    simulated = quantized(x)  # but for ties, which fall the other way here and there
-    assert (torch.from_numpy(computed) - simulated).norm() < 0.005 * simulated.norm()
+    model: nn.Module = nn.Sequential(nn.Linear(8, 8), Rescaled(), nn.Linear(8, 4)).eval()
+    if is_quantized:
+        model = nncfx.quantize(model, [x])
+    before = copy.deepcopy(model.state_dict())
+    found = [computed(model, x, tmp_path) for _ in range(2)]
+    after = model.state_dict()
+    assert all(torch.equal(after[name], one) for name, one in before.items())
+    expected = model(x)  # but for ties, which fall the other way here and there
+    assert all((one - expected).norm() < 0.005 * expected.norm() for one in found)
+
+
+@pytest.mark.slow
+def test_a_file_with_a_cache_holds_what_the_first_forward_made_of_a_weight(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    config = transformers.GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)
+    model = transformers.GPT2LMHeadModel(config)
+    model.transformer.h[0].ln_2 = nn.Sequential(model.transformer.h[0].ln_2, Rescaled())
+    model.eval()
+    before = copy.deepcopy(model.state_dict())
+    file = export_causal_lm(model, tmp_path / "m.onnx")
+    after = model.state_dict()
+    assert all(torch.equal(after[name], one) for name, one in before.items())
+    ids = torch.randint(20, (2, 5))
+    past = torch.zeros(2, 2, 0, 4).numpy()
+    feed = {"input_ids": ids.numpy(), "attention_mask": torch.ones_like(ids).numpy()}
+    feed |= {f"past_key_values.0.{one}": past for one in ("key", "value")}
+    (logits,) = onnxruntime.InferenceSession(file.path).run(["logits"], feed)
+    torch.testing.assert_close(torch.from_numpy(logits), model(ids).logits.detach())
