@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from nncfx.errors import StorageError, machine_fault
+from nncfx.errors import StorageError, error_text, machine_fault
 from nncfx.storage.formats.container import is_container
 from nncfx.storage.formats.whole_file import check_source
 from nncfx.storage.models.checkpoint_file import KEY
@@ -75,8 +75,9 @@ def state_in(path: Path) -> dict[str, torch.Tensor]:
         if machine_fault(error) is not None and not isinstance(error, OSError):
             raise
         raise StorageError(
-            f"'{path}' holds no weights that can be read without running code ({_reason(error)}). "
-            "Write it by torch.save(model.state_dict(), path), or as safetensors.",
+            f"'{path}' holds no weights that can be read without running code "
+            f"({_reason(error, path)}). Write it by torch.save(model.state_dict(), path), or as "
+            "safetensors.",
         ) from error
     for key in _WRAPPERS:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
@@ -91,14 +92,17 @@ def state_in(path: Path) -> dict[str, torch.Tensor]:
     return {str(name).removeprefix("module."): one for name, one in found.items()}
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, path: Path) -> str:
     """Return what is wrong with a file, in place of torch's advice to run its code."""
+    if path.is_file() and not path.stat().st_size:
+        return "it is empty"
     found = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
     if found:
         return f"it is a pickle of objects, such as {found.group(1)}"
     if isinstance(error, pickle.UnpicklingError):
         return "it is no file of torch.save"
-    return str(error).strip().partition("\n")[0].rstrip(".:")
+    text = str(error).strip() or error_text(error)
+    return text.partition("\n")[0].rstrip(".:")
 
 
 def _is_ours(path: Path) -> bool:

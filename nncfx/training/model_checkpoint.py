@@ -24,7 +24,7 @@ from nncfx.errors import ArgumentError, StorageError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer, fold_batch_norms
 from nncfx.storage.formats.container import is_container
-from nncfx.storage.formats.whole_file import writing
+from nncfx.storage.formats.whole_file import naming, writing
 from nncfx.storage.models.checkpoint_file import (
     FORMAT,
     KEY,
@@ -228,7 +228,7 @@ def load(
             "model, or nncfx.unwrap(model).",
         )
     require_shapes(made, "load")
-    with gathered(made):
+    with gathered(made), naming(path):
         return _loaded(path, made, example_inputs)
 
 

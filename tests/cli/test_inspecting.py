@@ -71,3 +71,27 @@ def test_files_are_told_apart(code: str, tmp_path: Path) -> None:
         run("inspect", code)
     with pytest.raises(ConfigError, match="there is no file"):
         run("inspect", "none.py:net", "--input-shape", "1")
+
+
+def test_damage_of_a_file_names_it(code: str, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    nncfx.storage.save(tmp_path / "whole.nncfx", model)
+    data = (tmp_path / "whole.nncfx").read_bytes()
+    damaged = {
+        "cut": data[:-5],
+        "head": data[:40] + b"??" + data[42:],
+        "tensors": data[:-5] + b"?" + data[-4:],
+    }
+    for name, content in damaged.items():
+        file = tmp_path / f"{name}.nncfx"
+        file.write_bytes(content)
+        for command in (
+            ["inspect", file],
+            ["diff", tmp_path / "whole.nncfx", file],
+            ["inspect", code, "--input-shape", "1x3", "--weights", file],
+        ):
+            with pytest.raises(StorageError, match=rf"'.*{name}\.nncfx' is (damaged|truncated)"):
+                run(*command)
+    (tmp_path / "none.pt").write_bytes(b"")
+    with pytest.raises(StorageError, match=r"none\.pt' .*\(it is empty\)"):
+        run("inspect", tmp_path / "none.pt")

@@ -138,6 +138,6 @@ class RunPositions:
 def _check_end(positions: Positions, size: int) -> None:
     if positions.size and int(positions[-1]) >= size:
         raise StorageError(
-            f"The sparse index is damaged or of another tensor: it reaches position "
-            f"{int(positions[-1])} in a tensor of {size} weights.",
+            f"The file is damaged: a sparse index reaches position {int(positions[-1])} in a "
+            f"tensor of {size} weights.",
         )

@@ -23,7 +23,7 @@ from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
 from nncfx.storage.formats.container import Contents, pack
 from nncfx.storage.formats.segments import Mode
 from nncfx.storage.formats.tensor_file import TensorFile
-from nncfx.storage.formats.whole_file import SavedFile, write_whole
+from nncfx.storage.formats.whole_file import SavedFile, naming, write_whole
 from nncfx.untrusted import read_json
 
 __all__ = ["pack_safetensors", "unpack_safetensors"]
@@ -59,7 +59,8 @@ def pack_safetensors(
     """
     tensors = _Safetensors(source, signed_zeros=signed_zeros)
     text = dict(tensors.metadata)
-    ours = _own(text.get(_OURS, "{}"))
+    with naming(source):
+        ours = _own(text.get(_OURS, "{}"))
     if ours is None:  # of a checkpoint, which has its own under this name: it stays as it is
         ours = {}
     else:
@@ -97,7 +98,8 @@ def unpack_safetensors(
     """
     with TensorFile(source, max_bytes=max_bytes) as file:
         rows = {row.name: row for row in file.rows}
-        header: dict[str, object] = {"__metadata__": _text_metadata(file)}
+        with naming(source):
+            header: dict[str, object] = {"__metadata__": _text_metadata(file)}
         end = 0
         for name in file.names:
             row = rows[file.same.get(name, name)]

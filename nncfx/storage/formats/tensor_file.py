@@ -10,7 +10,7 @@ from nncfx.errors import StorageError, did_you_mean
 from nncfx.storage.codecs.number_formats import BitTensor
 from nncfx.storage.formats.container import Span, check_size, read_header, read_tensors
 from nncfx.storage.formats.segments import TensorRow, read_segment
-from nncfx.storage.formats.whole_file import open_file
+from nncfx.storage.formats.whole_file import naming, open_file
 
 __all__ = ["TensorFile"]
 
@@ -46,9 +46,11 @@ class TensorFile:
         Raises:
             StorageError: There is no such file, or its header is damaged or hostile.
         """
+        self._path = path
         self._file = open_file(path)
         try:
-            self._header = read_header(self._file)
+            with naming(path):
+                self._header = read_header(self._file)
             self._bytes = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
         except BaseException:
             self._file.close()
@@ -70,6 +72,10 @@ class TensorFile:
         Raises:
             StorageError: There is no such tensor, or it is damaged or too large.
         """
+        with naming(self._path):
+            return self._read(name)
+
+    def _read(self, name: str) -> BitTensor:
         if name not in self._rows:
             raise StorageError(f"The file has no tensor '{name}'.{did_you_mean(name, self.names)}")
         row = self._rows[name]
@@ -102,7 +108,8 @@ class TensorFile:
         Raises:
             StorageError: A tensor is damaged, or all together are larger than `max_bytes`.
         """
-        return read_tensors(self._file, self._header, max_bytes=self._max_bytes)
+        with naming(self._path):
+            yield from read_tensors(self._file, self._header, max_bytes=self._max_bytes)
 
     def close(self) -> None:
         """Close the file; it may be closed already."""

@@ -7,6 +7,7 @@ fsync'ed. So a reader sees the old file or the new one, whatever happens to proc
 import contextlib
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ __all__ = [
     "check_destination",
     "check_source",
     "making",
+    "naming",
     "open_file",
     "read_object",
     "read_text",
@@ -73,6 +75,16 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
         return Path(path).open("rb")
     except OSError as error:
         raise StorageError(f"'{path}' cannot be read ({error}). Check the path.") from error
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Let errors in the block name `path`, where what reads its bytes can say "the file" only."""
+    try:
+        yield
+    except StorageError as error:
+        error.args = (re.sub(r"\b[Tt]he file\b", lambda _: f"'{path}'", str(error), count=1),)
+        raise
 
 
 def read_text(path: str | Path) -> str:

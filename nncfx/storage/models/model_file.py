@@ -21,7 +21,7 @@ from nncfx.storage.formats.container import (
 )
 from nncfx.storage.formats.segments import Mode
 from nncfx.storage.formats.tensor_file import TensorFile
-from nncfx.storage.formats.whole_file import SavedFile, open_file, write_whole
+from nncfx.storage.formats.whole_file import SavedFile, naming, open_file, write_whole
 from nncfx.storage.models.checkpoint_file import read_checkpoint, read_description
 from nncfx.storage.models.integer_tensor import IntegerTensor, integers_of
 from nncfx.storage.models.module_sizes import ModuleSizes
@@ -184,8 +184,8 @@ def load(
     state = model.state_dict(keep_vars=True)
     if any(isinstance(value, Tensor) and value.is_meta for value in state.values()):
         raise StorageError("The model is on 'meta'; call model.to_empty(device='cpu') first.")
-    made = _structures().restored(model, stored_model(path), dtype=dtype)
-    return cast("ModelT", made)
+    with naming(path):
+        return cast("ModelT", _structures().restored(model, stored_model(path), dtype=dtype))
 
 
 def stored_model(path: str | os.PathLike[str]) -> StoredModel:
@@ -286,9 +286,10 @@ def load_state(
     if not is_container(path):
         checkpoint = Path(path)
         whole = read_checkpoint(checkpoint, read_description(checkpoint), floats=not integers)
-        _check_names(names or (), whole)
+        with naming(path):
+            _check_names(names or (), whole)
         return whole if names is None else {name: whole[name] for name in names}
-    with TensorFile(path, max_bytes=max_bytes) as file:
+    with naming(path), TensorFile(path, max_bytes=max_bytes) as file:
         return _state_of(file, file.names if names is None else names, floats=not integers)
 
 
