@@ -97,6 +97,15 @@ WORKAROUNDS: Final = (
         "qlinear_softmax.cc",
     ),
     Workaround(
+        name="cubic_resizes_refused",
+        applied_by="add_fusion_barriers",
+        runtime="onnxruntime",
+        seen="1.32.0",
+        habit="moves channels last behind convolutions of integers, and refuses a cubic resize to "
+        "fewer pixels that then reads them so",
+        link=f"{_ONNXRUNTIME}/providers/cpu/tensor/upsamplebase.h",
+    ),
+    Workaround(
         name="decoded_in_each_call",
         applied_by="decode_on_loading",
         runtime="onnxruntime",

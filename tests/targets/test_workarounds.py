@@ -13,6 +13,7 @@ import onnxruntime as ort
 import openvino as ov
 import pytest
 from onnx import numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 from packaging.version import Version
 
 from nncfx.targets import TARGETS, WORKAROUNDS
@@ -116,6 +117,22 @@ def softmax_table_overflows(folder: Path) -> bool:
     return bool(found.max() < 0.5 / 100)  # 1 / 100 each is right
 
 
+def cubic_resizes_refused(folder: Path) -> bool:
+    def path(read: str) -> Path:
+        graph = f"""g (float[1,8,8,8] x) => (float[1,8,4,4] y) {{ {READ} {WEIGHT}
+            c = Conv(xd, wd) q = QuantizeLinear(c, s, z) d = DequantizeLinear(q, s, z)
+            r = DepthToSpace<blocksize = 1>(d) h = Resize<mode = "cubic">({read}, , half)
+            hq = QuantizeLinear(h, s, z) hd = DequantizeLinear(hq, s, z) e = Conv(hd, wd)
+            eq = QuantizeLinear(e, s, z) y = DequantizeLinear(eq, s, z) }}"""
+        half = np.array([1, 1, 0.5, 0.5], FLOAT)
+        return written(folder, graph, {"w": int8(8, 8, 1, 1), "half": half})
+
+    ort.InferenceSession(path("r"), providers=["CPUExecutionProvider"])
+    with pytest.raises(Fail, match="'Cubic' mode only supports"):
+        ort.InferenceSession(path("d"), providers=["CPUExecutionProvider"])
+    return True
+
+
 def precisions(path: Path, layer: str) -> list[str]:
     """Return in what OpenVINO computes the layers of a kind."""
     compiled = ov.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
@@ -186,6 +203,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     results_read_twice,
     biases_make_products_flat,
     softmax_table_overflows,
+    cubic_resizes_refused,
     decoded_in_each_call,
     strides_moved,
     recurrent_weights_refused,

@@ -2,8 +2,9 @@
 
 It writes `logsigmoid` as the logarithm of a sigmoid, which is 0 where the argument is below -88;
 `logaddexp` as the logarithm of a sum of powers, which overflows above 88; `log1p` and `expm1`
-without what they are there for; a mean of `scatter_reduce` as the last value; and attention such
-that a query that may look at no key gets the mean of all values, or NaN, where torch gives 0.
+without what they are there for; a mean of `scatter_reduce` as the last value; attention such that
+a query that may look at no key gets the mean of all values, or NaN, where torch gives 0; and a
+smoothed resize (antialias) by the sizes, where the factor that was asked for is another one.
 """
 
 import math
@@ -31,6 +32,8 @@ def exact_translations() -> Mapping[Any, Callable[..., Any]]:
         aten.scatter_add.default: _scatter_add,
         aten.scatter_reduce.two: _scatter_reduce,
         aten.scaled_dot_product_attention.default: _attention,
+        aten._upsample_bilinear2d_aa.default: _smooth_linear,  # noqa: SLF001 (torch's own name)
+        aten._upsample_bicubic2d_aa.default: _smooth_cubic,  # noqa: SLF001 (as above)
     }
 
 
@@ -161,6 +164,35 @@ def _attention(
         attn_mask.dtype = query.dtype
     result = aten_scaled_dot_product_attention(query, key, value, attn_mask, *others, **named)
     return op.Where(op.IsNaN(result), zero, result)
+
+
+def _smooth_linear(self: Any, *how: Any) -> Any:  # noqa: ANN401 (as above)
+    from onnxscript.function_libs.torch_lib.ops import nn
+
+    return _smooth(nn.aten__upsample_bilinear2d_aa, self, *how, mode="linear")
+
+
+def _smooth_cubic(self: Any, *how: Any) -> Any:  # noqa: ANN401 (as above)
+    from onnxscript.function_libs.torch_lib.ops import nn
+
+    # Keys's coefficient, with which torch smoothes (`UpSampleKernel.cpp`)
+    return _smooth(nn.aten__upsample_bicubic2d_aa, self, *how, mode="cubic", cubic_coeff_a=-0.5)
+
+
+def _smooth(
+    by_sizes: Callable[..., Any],
+    self: Any,  # noqa: ANN401 (as above)
+    output_size: Any,  # noqa: ANN401 (as above)
+    align_corners: bool,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+    **kernel: Any,  # noqa: ANN401 (as above)
+) -> Any:  # noqa: ANN401 (as above)
+    if scales_h is None or scales_w is None or align_corners:
+        return by_sizes(self, output_size, align_corners)
+    op = _opset()
+    scales = op.Constant(value_floats=[1.0, 1.0, scales_h, scales_w])
+    return op.Resize(self, None, scales, None, antialias=1, exclude_outside=1, **kernel)
 
 
 def _scattered(self: Any, dim: int, index: Any, src: Any, reduction: str) -> Any:  # noqa: ANN401 (as above)

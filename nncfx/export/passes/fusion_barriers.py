@@ -36,9 +36,9 @@ def add_fusion_barriers(graph: "ir.Graph") -> None:
     """Write floats that meet integers such that ONNX Runtime leaves them as they are.
 
     Between quantized tensors it rounds the float weights of a layer, computes a softmax by a table
-    that overflows, and takes ReLUs, biases and quantizers of some readers for parts of products,
-    which it then computes in float. Each of these needs operators in a certain pattern, which is
-    broken here; no value changes.
+    that overflows, takes ReLUs, biases and quantizers of some readers for parts of products, which
+    it then computes in float, and moves channels to an axis where it cannot resize. Each of these
+    needs operators in a certain pattern, which is broken here; no value changes.
 
     Args:
         graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
@@ -48,6 +48,7 @@ def add_fusion_barriers(graph: "ir.Graph") -> None:
     prevent_result_fusion(graph)
     _prevent_softmax_tables(graph)
     prevent_bias_fusion(graph)
+    _keep_axes_of_cubic_resizes(graph)
 
 
 def add_concatenation_barriers(graph: "ir.Graph") -> None:
@@ -137,3 +138,27 @@ def _prevent_softmax_tables(graph: "ir.Graph") -> None:
     for softmax in list(graph):
         if softmax.op_type == "Softmax" and is_dequantized(input_of(softmax)):
             prevent_quantizer_fusion(softmax, graph)
+
+
+def _keep_axes_of_cubic_resizes(graph: "ir.Graph") -> None:
+    """Put blocks of one pixel, which change nothing, before cubic resizes to fewer pixels.
+
+    ONNX Runtime computes convolutions of integers with channels last and moves the transpositions
+    on, also past a resize, of which it then has no such kernel and refuses the file. They stay
+    before a `DepthToSpace`, which it does not leave out either, as it would a reshaping.
+    """
+    import onnx_ir as ir
+
+    for resize in list(graph):
+        is_cubic = resize.op_type == "Resize" and resize.attributes.get_string("mode") == "cubic"
+        if not is_cubic or resize.attributes.get_int("antialias"):
+            continue
+        scales = constant_of(resize.inputs[2])
+        if scales is not None and scales.size and scales.min() >= 1:
+            continue
+        image = input_of(resize)
+        facts = dict(resize.metadata_props)
+        same = ir.node("DepthToSpace", [image], {"blocksize": 1}, metadata_props=facts)
+        same.outputs[0].type, same.outputs[0].shape = image.type, image.shape
+        graph.insert_before(resize, same)
+        resize.replace_input_with(0, same.outputs[0])

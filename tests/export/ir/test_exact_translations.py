@@ -1,6 +1,7 @@
 """Files compute what torch does where its exporter writes something else: ONNX Runtime tells."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import onnxruntime
@@ -87,6 +88,18 @@ def test_a_file_computes_what_torch_does(name: str, dtype: torch.dtype, tmp_path
     # what is added to 0 or to a logarithm is right to the last bits of 1
     limits = {"rtol": 1e-5, "atol": 1e-7 if name in SUMS else 1e-30}
     torch.testing.assert_close(torch.as_tensor(found), model(x), **limits)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("factor", [0.7, (0.5, 1.9)])
+def test_smoothed_resizes_go_by_the_factor(
+    mode: str, factor: float | tuple[float, float], tmp_path: Path
+) -> None:
+    x = torch.randn(1, 2, 16, 9, generator=torch.Generator().manual_seed(0))
+    model = Function(partial(F.interpolate, scale_factor=factor, mode=mode, antialias=True))
+    file = nncfx.export_onnx(model, tmp_path / "m.onnx", x)
+    (found,) = onnxruntime.InferenceSession(file.path).run(None, {file.inputs[0]: x.numpy()})
+    torch.testing.assert_close(torch.as_tensor(found), model(x), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("is_bool", [True, False])

@@ -102,3 +102,29 @@ def test_openvino_reads_joined_tokens(dynamic: bool, tmp_path: Path) -> None:
     with torch.no_grad():
         expected = quantized(x).numpy()
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+class Shrunk(nn.Module):
+    """A cubic resize to fewer pixels between convolutions."""
+
+    def __init__(self, **size: object) -> None:
+        super().__init__()
+        self.size = size
+        self.before, self.behind = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.behind(nn.functional.interpolate(self.before(x), mode="bicubic", **self.size))
+
+
+@pytest.mark.parametrize("size", [{"scale_factor": 0.5}, {"size": (5, 20)}], ids=str)
+@pytest.mark.parametrize("is_open", [True, False])
+def test_cubic_resizes_to_fewer_pixels_run(
+    size: dict[str, Any], tmp_path: Path, *, is_open: bool
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 9, 9)
+    quantized = nncfx.quantize(Shrunk(**size).eval(), [x])
+    file = nncfx.export_onnx(quantized, tmp_path / "m.onnx", x, dynamic_batch=is_open)
+    (found,) = onnxruntime.InferenceSession(file.path).run(None, {"x": x.numpy()})
+    expected = quantized(x)
+    assert (torch.as_tensor(found) - expected).norm() < 0.01 * expected.norm()
