@@ -86,6 +86,22 @@ def test_channels_go_to_a_width_that_the_call_takes_which_reads_them() -> None:
     assert not result.fixed
 
 
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_layers_that_choose_for_themselves_keep_what_the_call_takes(side: str) -> None:
+    params = {"constrained": False, "pruning_side": side, "align": 1}
+    item = {"algorithm": "structure_pruning", "pruning_init": 0.3, "params": params}
+    controller, model = nncfx.create_compressed_model(
+        Grouped().eval(), {"compression": item}, torch.randn(6, 8)
+    )
+    counts = {one.name: one.after for one in controller.statistics().channels}
+    assert {name: counts[name] for name in ("up", "down")} == (
+        {"up": 20, "down": 16} if side == "input" else {"up": 16, "down": 17}
+    )
+    result = thin(model)
+    assert result.model.up.shape == (2, 2 * 16, 20)
+    assert not result.fixed
+
+
 def test_dead_channels_stay_for_the_width_that_a_call_takes() -> None:
     model = Grouped().eval()
     model.down.data[:, :, :5] = 0

@@ -8,6 +8,7 @@ Source: A. Wan et al., "UPSCALE: Unconstrained Channel Pruning", ICML 2023, sect
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, final
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
+from nncfx.schemes.masks.alignment import resolve_alignment
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks.exact_masks import MaskScope, named
 from nncfx.schemes.masks.kept_groups import keep_groups
@@ -123,7 +125,9 @@ def unconstrained_masks(
         _scores(name, place, named(scored or weights, name), ranking)
         for name, place in places.items()
     ]
-    keep = keep_groups(scores, level, align=ranking.align, scope=ranking.scope)
+    align = resolve_alignment(ranking.align)
+    alignments = [align.times(_multiple(channels, name, role)) for name in places]
+    keep = keep_groups(scores, level, align=alignments, scope=ranking.scope)
     gone = {
         name: (
             axis,
@@ -174,6 +178,17 @@ def _places(channels: Channels, weights: Mapping[str, Tensor], role: Role) -> _P
                 _, units = found.setdefault(member.parameter, (member.axis, []))
                 units.extend(_units(member))
     return found
+
+
+def _multiple(channels: Channels, name: str, role: Role) -> int:
+    """Return of what a layer keeps a multiple, as the calls ask for that read its channels."""
+    return math.lcm(
+        *(
+            one.multiple
+            for one in channels.prunable
+            if one.size > 1 and any(member.parameter == name for member in one.by_role(role))
+        )
+    )
 
 
 def _units(member: Member) -> list[Tensor]:
