@@ -33,13 +33,13 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         config = self.config
         hooks = place_quantizers(model, plan_of_config(config, model))
-        changing = _changing(model)
+        constant = set(model.nncf.graph.addresses) - _changing(model)
         for one in hooks:
             section = config.weights if one.planned.role == "weight" else config.activations
             if one.spec.is_integer:
                 one.learn(logarithmic=bool(section and section.logarithm_scale))
             tensors = one.planned.tensors
-            if tensors and changing.isdisjoint(address for address, _ in tensors):
+            if tensors and constant.issuperset(address for address, _ in tensors):
                 # a model may keep a table, and the next backward would pass it again
                 one.requires_grad_(requires_grad=False)
         return insertions_of(hooks)

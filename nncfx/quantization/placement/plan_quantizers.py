@@ -225,7 +225,9 @@ class _Planner:
         if kind != "embedding" and not (kind == "concat" and kind in unified):
             edges = {edge.target_port: edge for edge in self.graph.incoming(operation.address)}
             for port in asker.operands.activations:
-                if port in edges and self._is_wanted(edges[port].source):
+                # what is made from nothing is rounded for layers only
+                source = edges[port].source if port in edges else None
+                if asker.operands.weights if source is None else self._is_wanted(source):
                     tensors += requests.ask(operation.address, port, unified=unified)
         if kind in unified:
             requests.unify(tensors)

@@ -55,6 +55,7 @@ class Requests:
     askers: dict[Tensor, list[tuple[str, int]]] = field(default_factory=dict)
     produced: set[Tensor] = field(default_factory=set)
     _covered: set[tuple[str, int]] = field(default_factory=set)
+    _unseen: dict[Tensor, PreSite] = field(default_factory=dict)
     _together: "nx.Graph[Tensor]" = field(default_factory=nx.Graph)
     _operations: Mapping[str, Operation] = field(init=False)
 
@@ -66,12 +67,23 @@ class Requests:
 
         Where that comes from a concatenation, and `unified` holds its kind, these are several.
         """
-        edge = next(one for one in self.graph.incoming(address) if one.target_port == port)
+        incoming = self.graph.incoming(address)
+        edge = next((one for one in incoming if one.target_port == port), None)
+        if edge is None:
+            return [self._ask_unseen(PreSite(address, port))]
         tensors = self._origins(edge, frozenset(unified))
         for tensor in tensors:
             self.askers.setdefault(tensor, []).append((address, port))
         self.unify(tensors)
         return tensors
+
+    def _ask_unseen(self, site: PreSite) -> Tensor:
+        """Ask for what no call that was seen has made, such as a scripted function's result."""
+        tensor = (str(site), 0)
+        self._unseen[tensor] = site
+        self.askers[tensor] = [(site.address, site.port)]
+        self.unify([tensor])
+        return tensor
 
     def produce(self, tensor: Tensor, asker: str) -> None:
         """Ask for a tensor itself, for the sake of the operation `asker` that makes it."""
@@ -110,6 +122,7 @@ class Requests:
     def groups(self) -> list[list[Tensor]]:
         """Return the tensors that share a quantizer, in execution order."""
         order = {one.address: one.index for one in self.graph.operations}
+        order |= {one: order[site.address] for (one, _), site in self._unseen.items()}
         ranked = [
             sorted(one, key=lambda tensor: (order.get(tensor[0], -1), tensor))
             for one in nx.connected_components(self._together)
@@ -122,6 +135,8 @@ class Requests:
         One after its producer where all readers may see it quantized, else one before each reader
         that asked; an assignment to elements returns nothing that could be hooked.
         """
+        if tensor in self._unseen:
+            return [self._unseen[tensor]]
         address, port = tensor
         edges = [one for one in self.graph.outgoing(address) if one.source_port == port]
         asked = [one for one in edges if (one.target, one.target_port) in self._covered]

@@ -1,6 +1,5 @@
 """Weight-only models are written with packed integers, and compute what was simulated."""
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -234,28 +233,19 @@ def test_only_products_from_the_right_with_at_most_a_vector_are_packed(
     assert error < 1e-5
 
 
-def _gate(x: torch.Tensor) -> torch.Tensor:
-    return x * torch.sigmoid(x)
-
-
 def test_beside_quantized_activations_products_of_floats_stay_such(tmp_path: Path) -> None:
-    # the trace does not see what a scripted function returns, so it gets no quantizer
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-        gate = torch.jit.script(_gate)
-
-    class Scripted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 4)
-
-        @override
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = self.last(gate(self.first(x)))
-            return result
-
+    torch.manual_seed(0)
     x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
-    quantized = nncfx.quantize(Scripted().eval(), [x])
+    config = {
+        "algorithm": "quantization",
+        "activations": {"ignored_scopes": ["Sequential/Linear[2]/linear_0"]},
+    }
+    _, quantized = nncfx.create_compressed_model(
+        nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 4)).eval(),
+        {"compression": config},
+        x,
+        calibration_batches=[x],
+    )
     file = export_onnx(quantized, tmp_path / "model.onnx", x)
     products = [one for one in onnx.load(file.path).graph.node if one.op_type == "MatMulNBits"]
     assert products

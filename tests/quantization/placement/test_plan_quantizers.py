@@ -1,6 +1,7 @@
 """Where quantizers go, on small models whose answer is plain, and on real ones."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -606,3 +607,24 @@ def test_a_product_of_a_sparse_tensor_stays_in_float(
     assert len(model.nncf.hooks) == 4  # the inputs and the weights of both layers
     expected = GraphLayers().eval()(*inputs)
     torch.testing.assert_close(model(*inputs), expected, rtol=0, atol=0.02)
+
+
+def _gated(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(x)
+
+
+def test_layers_round_what_no_call_that_is_seen_has_made() -> None:
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        gate = torch.jit.script(_gated)
+
+    class Scripted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.table, self.last = (nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(gate(self.first(x))) + self.table(torch.arange(8.0))
+
+    found = names(planned(Scripted(), inputs=torch.randn(4, 8)))
+    for layer in ("table", "last"):
+        assert f"Scripted/Linear[{layer}]/linear_0|INPUT0" in found
