@@ -497,3 +497,36 @@ def test_a_finished_file_that_is_damaged_is_refused(
     with pytest.raises(StorageError):
         load(path, fresh)
     assert type(fresh) is nn.Sequential
+
+
+@pytest.mark.parametrize("sign", [None, -1, 0.5])
+def test_signs_of_grids_that_are_none_are_refused(sign: object, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = {"compression": {"algorithm": "quantization"}}
+    x = torch.randn(4, 8)
+    controller, model = create_compressed_model(
+        nn.Sequential(nn.Linear(8, 2)), config, x, calibration_batches=[x]
+    )
+    path = save(tmp_path / "x", model, controller)
+    tensors, description = contents(path)
+    signs = description["controller"]["signed"]
+    signs[next(iter(signs))] = sign
+    save_file(tensors, path, metadata={"nncfx": json.dumps(description)})
+    with pytest.raises(StorageError, match="signs in the state of 'quantization' is damaged"):
+        load(path, nn.Sequential(nn.Linear(8, 2)))
+
+
+@pytest.mark.parametrize("axis", [2**62, -1, 1])
+def test_scales_along_an_axis_that_a_weight_does_not_have_are_refused(
+    axis: int, tmp_path: Path
+) -> None:
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    path = save(tmp_path / "x", nncfx.quantize(nn.Sequential(nn.Linear(8, 2)).eval(), [x]))
+    tensors, description = contents(path)
+    (spec,) = (
+        one["spec"] for one in description["structure"]["quantizers"] if "axis" in one["spec"]
+    )
+    spec["axis"] = axis
+    save_file(tensors, path, metadata={"nncfx": json.dumps(description)})
+    with pytest.raises(StorageError, match=rf"2 scales along axis {axis} of '0.weight'"):
+        load(path, nn.Sequential(nn.Linear(8, 2)))

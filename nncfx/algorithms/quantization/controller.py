@@ -20,6 +20,7 @@ from nncfx.algorithms.quantization.statistics import (
 )
 from nncfx.controllers import CompressionStage, Controller
 from nncfx.controllers.base.states import check_keys
+from nncfx.errors import StorageError
 from nncfx.network import NNCFNetwork
 from nncfx.operators import OTHER
 from nncfx.quantization import Quantizer
@@ -177,6 +178,11 @@ class QuantizationController(Controller):
             "pass the example_inputs of then."
         )
         check_keys(state["signed"], names, "The table of the quantizers' signs", mend)
+        if not all(isinstance(one, bool) for one in state["signed"].values()):
+            raise StorageError(
+                f"The table of the quantizers' signs in the state of '{ALGORITHM}' is damaged: "
+                "each is true or false. Write the file again.",
+            )
         super().load_state_dict({key: state[key] for key in state if key != "signed"})
         for one in self.hooks:
             one.spec = one.spec.replace(signed=state["signed"][one.planned.name])

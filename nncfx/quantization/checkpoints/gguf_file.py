@@ -25,7 +25,7 @@ from nncfx.storage.formats.whole_file import SavedFile, check_source, writing
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
 if TYPE_CHECKING:
-    from gguf import GGUFReader, GGUFWriter, ReaderTensor
+    from gguf import GGUFReader, GGUFWriter, ReaderField, ReaderTensor
 
 __all__ = ["write_gguf"]
 
@@ -126,7 +126,7 @@ def _copy_fields(reader: "GGUFReader", writer: "GGUFWriter") -> None:
     for name, field in reader.fields.items():
         if name not in _WRITTEN and not name.startswith("GGUF."):
             inner = field.types[-1] if len(field.types) > 1 else None
-            writer.add_key_value(name, field.contents(), field.types[0], inner)
+            writer.add_key_value(name, _contents(field), field.types[0], inner)
 
 
 @final
@@ -243,7 +243,17 @@ def _told(reader: "GGUFReader", name: str) -> Any:  # noqa: ANN401 (text or a nu
     field = reader.get_field(name)
     if field is None:
         raise StorageError(f"The file to be like does not tell '{name}'. Convert the model again.")
-    return field.contents()
+    return _contents(field)
+
+
+def _contents(field: "ReaderField") -> Any:  # noqa: ANN401 (as above)
+    try:
+        return field.contents()
+    except UnicodeDecodeError as error:
+        raise StorageError(
+            f"The file to be like holds a text under '{field.name}' that is no UTF-8 ({error}). "
+            "Convert the model again.",
+        ) from error
 
 
 def _merged(expert: re.Match[str] | None) -> list[tuple[str, int]]:

@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from nncfx.controllers.base.weights import raw_parameters
 from nncfx.errors import NNCFXError, StorageError
 from nncfx.json_codec import decode, encode
 from nncfx.network import NNCFNetwork
@@ -16,7 +17,7 @@ from nncfx.targets import TARGETS, target_named
 from nncfx.tracing import Insertion, PostSite, PreSite, Site, WeightSite
 from nncfx.tracing.hooks.validation import check_algorithm
 
-__all__ = ["insertions_from", "plan_records", "quantizer_records"]
+__all__ = ["check_axes", "insertions_from", "plan_records", "quantizer_records"]
 
 _SITES: dict[str, type[Site]] = {"weight": WeightSite, "pre": PreSite, "post": PostSite}
 _MOST: Final = 2**31
@@ -122,6 +123,25 @@ def insertions_from(
             ) from error
     _give_plans(placed, plans)
     return insertions
+
+
+def check_axes(insertions: Iterable[Insertion], model: NNCFNetwork) -> None:
+    """Check that the weights of `model` have the axes of scales that quantizers of a file name.
+
+    Raises:
+        StorageError: one has no such axis, or of another length.
+    """
+    weights = raw_parameters(model)
+    for one in insertions:
+        weight, hook = weights.get(str(one.site)), one.hook
+        if not isinstance(hook, Quantizer) or weight is None or hook.spec.axis is None:
+            continue
+        axis, scales = hook.spec.axis, hook.step.numel()
+        if not 0 <= axis < weight.dim() or weight.shape[axis] != scales:
+            raise StorageError(
+                f"The file is damaged: a quantizer has {scales} scales along axis {axis} of "
+                f"'{one.site}', whose shape is {tuple(weight.shape)}. Write the file again.",
+            )
 
 
 def _give_plans(

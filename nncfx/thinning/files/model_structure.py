@@ -15,6 +15,7 @@ from nncfx.errors import GraphError, NNCFXError, StorageError
 from nncfx.network import NNCFNetwork, bake, strip
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.records import (
+    check_axes,
     insertions_from,
     plan_records,
     quantizer_records,
@@ -365,6 +366,7 @@ def hook_again(
             "Where the number of operations depends on values, as in a loop with a stop rule, "
             "pass the example_inputs of then.",
         ) from error
+    check_axes(insertions, model)
     model.nncf.commit()
     device = device_of(model)
     for insertion in insertions:

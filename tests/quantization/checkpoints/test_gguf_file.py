@@ -229,6 +229,14 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
         write_gguf(tmp_path / "q.gguf", folder, source=source, like=path)
 
 
+def test_a_text_that_is_no_utf8_is_a_storage_error(tmp_path: Path) -> None:
+    source, folder = quantized(tmp_path)
+    like = converted(source, tmp_path / "float.gguf")
+    like.write_bytes(like.read_bytes().replace(b"<95>", b"<9\xff>", 1))
+    with pytest.raises(StorageError, match=r"under 'tokenizer.ggml.tokens' that is no UTF-8"):
+        write_gguf(tmp_path / "q.gguf", folder, source=source, like=like)
+
+
 def test_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'nncfx\[gguf\]'"):
