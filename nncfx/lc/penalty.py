@@ -1,7 +1,7 @@
 """The penalty of L-C in the user's own loop: it draws weights to their compressed values."""
 
 from collections.abc import Mapping
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,10 @@ class CompressedWeight(nn.Module):
     Attributes:
         theta: The compressed value, in the weight's dtype.
         multiplier: The Lagrange multiplier; stays zero under the quadratic penalty.
+        is_of_weight: That what it gives is of the weight of one model, and no average's.
     """
 
+    is_of_weight: ClassVar[bool] = True
     theta: Tensor
     multiplier: Tensor
 

@@ -20,7 +20,8 @@ def keep_hooks(averaged: nn.Module, model: nn.Module) -> None:
         model: The wrapped model that is trained.
 
     Raises:
-        ArgumentError: one of them is not wrapped, or their hooks stand at different sites.
+        ArgumentError: one of them is not wrapped, their hooks stand at different sites, or some
+            give compressed values of the model's own weights (`lc`) in place of the average's.
 
     >>> import torch, nncfx
     >>> from torch.optim.swa_utils import AveragedModel
@@ -42,6 +43,14 @@ def keep_hooks(averaged: nn.Module, model: nn.Module) -> None:
             f"The average is none of this model: their hooks differ at {differing[0]}. Make the "
             "average after create_compressed_model, from the model that it returned.",
         )
+    for key, hook in theirs.items():
+        if getattr(hook, "is_of_weight", False):
+            raise ArgumentError(
+                f"The hook at {key} gives the compressed value of the model's own weight, which "
+                "the average would return in place of its own. Load the average and compress it: "
+                "model.load_state_dict(averaged.state_dict()), then controller.compress() or "
+                "controller.strip().",
+            )
     for key, hook in ours.items():
         source = theirs[key]
         # Python numbers are part of no state_dict

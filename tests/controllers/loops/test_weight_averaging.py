@@ -60,7 +60,7 @@ def trained(controller: Controller, model: nn.Module, average: AveragedModel) ->
 
 
 @pytest.mark.parametrize("uses_buffers", [False, True])
-@pytest.mark.parametrize("algorithm", ITEMS)
+@pytest.mark.parametrize("algorithm", sorted(ITEMS.keys() - {"lc"}))
 def test_hooks_of_an_average_are_those_of_the_model(algorithm: str, *, uses_buffers: bool) -> None:
     controller, model = made(algorithm)
     average = AveragedModel(model, multi_avg_fn=EMA, use_buffers=uses_buffers)
@@ -73,6 +73,20 @@ def test_hooks_of_an_average_are_those_of_the_model(algorithm: str, *, uses_buff
     expected: Tensor = torch.func.functional_call(model.eval(), weights | norms, (inputs,))
     found: Tensor = average.module.eval()(inputs)
     assert torch.equal(found, expected)
+
+
+def test_an_average_of_lc_is_loaded_and_compressed() -> None:
+    controller, model = made("lc")
+    average = AveragedModel(model, multi_avg_fn=EMA)
+    trained(controller, model, average)
+    with pytest.raises(ArgumentError, match=r"'0.weight' of 'lc' gives .* controller.compress"):
+        keep_hooks(average.module, model)
+    weight = average.module.get_parameter("0.weight").detach()
+    model.load_state_dict(average.module.state_dict())
+    found = controller.strip()[0].weight
+    kept = found != 0
+    assert 0 < int(kept.sum()) < found.numel()
+    assert torch.equal(found[kept], weight[kept])  # as Prune leaves what stays
 
 
 def test_an_average_removes_as_much_as_the_model() -> None:
