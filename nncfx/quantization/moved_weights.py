@@ -27,7 +27,8 @@ def warn_moved_weights(model: NNCFNetwork) -> None:
     It is so where somebody adds to them after calibration, as PEFT's `merge_adapter()` does.
 
     Args:
-        model: Its quantizers are constants: what is learned goes with its weights.
+        model: Its quantizers are constants. Grids that are or were learned went with their weights
+            and clip these as training had it: they are passed over.
     """
     stored = constants_of(model)
     chains: dict[str, list[torch.nn.Module]] = {}
@@ -51,8 +52,9 @@ def warn_moved_weights(model: NNCFNetwork) -> None:
 
 
 def _is_moved(weight: Tensor, hook: Quantizer) -> bool:
-    is_constant = hook.is_active and hook.spec.is_integer and not hook.is_learned
-    if not is_constant or weight.is_meta or is_sharded(weight) or not weight.numel():
+    if not hook.is_active or not hook.spec.is_integer or hook.is_learned or hook.was_learned:
+        return False
+    if weight.is_meta or is_sharded(weight) or not weight.numel():
         return False
     wide = weight.float()
     error = (hook(wide) - wide).square().mean()

@@ -58,3 +58,16 @@ def test_what_ranges_clip_on_purpose_is_not_told(
         model[0].weight[0, 0] = 1.0  # five times the others
     nncfx.save(tmp_path / "m", quantized(model))
     assert "far outside" not in caplog.text
+
+
+def test_weights_that_grew_in_training_under_learned_ranges_are_no_fault(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = {"input_info": {"sample_size": [8, 32]}, "compression": {"algorithm": "quantization"}}
+    controller, model = nncfx.create_compressed_model(dense(), config, calibration_batches=[X])
+    with torch.no_grad():  # Adam moves entries by the same step, however small a scale's gradient
+        model.get_parameter("0.weight").mul_(5)
+    done = controller.strip()
+    nncfx.save(tmp_path / "m", done, integers=False)
+    nncfx.save(tmp_path / "again", nncfx.load(tmp_path / "m", dense())[1])
+    assert "far outside" not in caplog.text

@@ -26,6 +26,7 @@ class Quantizer(nn.Module):
     Attributes:
         spec: How it quantizes.
         is_active: Whether it quantizes at all; a Python bool, part of no `state_dict`.
+        was_learned: Whether training has put the grid, now a constant, where it is.
         plan: What put it where it stands, shared with the other quantizers of the model; None for
             one that was made by itself.
         number: Its place in the plan.
@@ -41,6 +42,7 @@ class Quantizer(nn.Module):
         super().__init__()
         self.spec = spec
         self.is_active = True
+        self.was_learned = False
         self.register_buffer("step", torch.ones(shape, device="cpu"))
         self.register_buffer("zero", torch.zeros(shape, dtype=torch.int32, device="cpu"))
 
@@ -99,6 +101,7 @@ class Quantizer(nn.Module):
 
     def set_qparams(self, scale: Tensor, zero_point: Tensor | None = None) -> None:
         """Take `scale` and `zero_point` (0 if None), which broadcast to the present ones."""
+        self.was_learned = False
         with torch.no_grad():
             self.step.copy_(scale)
             self.zero.copy_(torch.zeros_like(self.zero) if zero_point is None else zero_point)
@@ -151,8 +154,10 @@ class Quantizer(nn.Module):
     def freeze(self) -> None:
         """Make the grid a constant again, where it stands now."""
         scale, zero_point = self._qparams()
+        was_learned = self.was_learned or self.is_learned
         self._parameters.clear()
         self.set_qparams(scale.detach(), zero_point.detach())
+        self.was_learned = was_learned
 
     @override
     def extra_repr(self) -> str:

@@ -49,6 +49,7 @@ def quantizer_records(
                 "sites": [],
             }
             | ({"learned": list(hook._parameters)} if hook.is_learned else {})  # noqa: SLF001 (names alone)
+            | ({"was_learned": True} if hook.was_learned else {})
             | ({} if hook.is_active else {"active": False})
             | ({} if hook.plan is None else {"planned": [plans[id(hook.plan)], hook.number]}),
         )
@@ -105,6 +106,7 @@ def insertions_from(
             hook = Quantizer(decode(QuantizerSpec, record["spec"]), shape)
             if record.get("learned"):
                 hook.learn(logarithmic="log2_peak" in record["learned"])
+            hook.was_learned = bool(record.get("was_learned", False))
             hook.is_active = bool(record.get("active", True))
             check_algorithm(str(record["algorithm"]))
             found = [

@@ -235,6 +235,7 @@ class _Learned:
             with torch.no_grad():
                 for weight, quantizer in self.weights:
                     weight.copy_(quantizer(weight))
+                    quantizer.was_learned = False  # the weight is on the grid: none is clipped
 
     def groups(self, rate: float) -> list[dict[str, Any]]:
         """Return the parameters with their learning rates."""

@@ -63,6 +63,7 @@ def test_freezing_keeps_the_grid_and_leaves_no_parameter() -> None:
         quantizer.get_parameter("high").mul_(0.7)
     before = quantizer(numbers())
     quantizer.freeze()
+    assert quantizer.was_learned
     assert not list(quantizer.parameters())
     assert torch.allclose(quantizer(numbers()), before, atol=1e-6)
 

@@ -64,6 +64,7 @@ def test_afterwards_weights_lie_on_constant_grids_and_nothing_asks_for_gradients
     for one in model.nncf.hooks:
         assert isinstance(one.hook, Quantizer)
         assert not one.hook.is_learned
+        assert not one.hook.was_learned  # a grid that clips no weight is none of training's
     for name in LAYERS:
         weight = f"{name}.weight"
         assert torch.equal(model.nncf.weight(weight), stored[weight])
