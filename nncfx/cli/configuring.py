@@ -1,6 +1,7 @@
 """`nncfx config`: check a config, begin one, print its schema."""
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,12 +74,15 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print the config, all keys.")] = False,
 ) -> None:
     """Say what is wrong in a config, all at once, or that nothing is; no model is made."""
-    from nncfx.config import NNCFConfig
+    from nncfx.config import NNCFConfig, config_error
     from nncfx.config.main import read_config_file
     from nncfx.tasks import read_task
+    from nncfx.tasks.config import scheme_faults_in
 
     task = task or config.suffix == ".py" or _has_code(read_config_file(config))
     found = read_task(config).config if task else NNCFConfig.from_json(config)
+    if faults := list(scheme_faults_in(found)):
+        raise config_error(faults, f"The config '{config}'")
     if as_json:
         sys.stdout.write(json.dumps(found.to_dict(), indent=1) + "\n")
         return
@@ -137,7 +141,9 @@ def init(
         write_text(config, json.dumps(named | sections, indent=2) + "\n")
     write_text(code, text)
     written = " and ".join(map(str, files))
-    sys.stdout.write(f"{written} written; now: nncfx compress {config} --dry-run\n")
+    sys.stdout.write(
+        f"{written} written; now: nncfx compress {shlex.quote(str(config))} --dry-run\n"
+    )
 
 
 @configs.command()

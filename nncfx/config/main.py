@@ -233,7 +233,7 @@ def read_config_file(path: str | os.PathLike[str]) -> object:
     """
     source = _source(path)
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")  # Windows' editors write the mark
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{source} cannot be read: {error}. Give the path of a JSON file in UTF-8.",

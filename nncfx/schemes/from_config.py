@@ -1,10 +1,11 @@
 """From the schemes of a config to schemes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from nncfx.config import SchemeConfig
+from nncfx.config import Fault, SchemeConfig, SearchedScheme
+from nncfx.errors import ArgumentError
 from nncfx.schemes.clustering import Cluster
 from nncfx.schemes.composition import Compose
 from nncfx.schemes.heads import HeadPrune
@@ -15,7 +16,7 @@ from nncfx.schemes.rate_distortion.entropy_quantize import EntropyQuantize
 from nncfx.schemes.scheme import Scheme
 from nncfx.schemes.structured import FilterPrune, NeuronPrune, StructurePrune
 
-__all__ = ["scheme_from", "schemes_from"]
+__all__ = ["scheme_faults", "scheme_from", "schemes_from"]
 
 _CLASSES: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -58,3 +59,16 @@ def schemes_from(configs: Sequence[SchemeConfig], ignored: Sequence[str] = ()) -
     """
     schemes = [scheme_from(one, ignored=tuple(ignored)) for one in configs]
     return schemes[0] if len(schemes) == 1 else Compose(schemes)
+
+
+def scheme_faults(configs: Sequence[SchemeConfig], path: str) -> Iterator[Fault]:
+    """Yield what the schemes of `configs` refuse, which stand at `path` in a config."""
+    for number, one in enumerate(configs):
+        choices = (one.choices or {}) if isinstance(one, SearchedScheme) else {}
+        first = {key: values[0] for key, values in choices.items()}
+        others = ({**first, key: it} for key, values in choices.items() for it in values[1:])
+        for chosen in (first, *others):
+            try:
+                scheme_from(one, **chosen)
+            except ArgumentError as error:
+                yield Fault(path=f"{path}[{number}]", problem=str(error))

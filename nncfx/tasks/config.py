@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 from typing import Any, Final, Literal, Self
 
 from torch.nn import functional
@@ -9,17 +10,21 @@ from typing_extensions import override
 
 from nncfx.config import Fault, Limits, NNCFConfig, Section, option, required
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.lc.config import LCConfig
 from nncfx.runtimes import runtime_named
+from nncfx.schemes.from_config import scheme_faults
 from nncfx.targets import target_named
 
 __all__ = [
     "ACCURACY",
     "CODE",
+    "DENSE_FILE",
     "DataSection",
     "ExportSection",
     "ModelSection",
     "TaskConfig",
     "TrainSection",
+    "scheme_faults_in",
 ]
 
 CODE: Final = "'package.module:function', or 'file.py:function' beside the config"
@@ -27,6 +32,9 @@ CODE: Final = "'package.module:function', or 'file.py:function' beside the confi
 
 ACCURACY: Final = "accuracy"
 """The metric that needs no code."""
+
+DENSE_FILE: Final = "dense.onnx"
+"""The dense model in the folder of a run, beside which the exported file is timed."""
 
 _ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object"}
 _ABOVE_ZERO: Final = Limits(above=0)
@@ -93,7 +101,7 @@ class TrainSection(Section):
 class ExportSection(Section):
     """The ONNX file, and what becomes of the model on the way there."""
 
-    file: str = option("model.onnx", "its name in the folder of the run")
+    file: str = option("model.onnx", "its name in the folder of the run, ending in .onnx")
     target: str | None = option(
         None, "the runtime that reads it; null: the one of the quantization, else onnxruntime"
     )
@@ -108,8 +116,21 @@ class ExportSection(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of a target that nobody knows, before hours of training."""
+        """Yield the faults of a file and of a target, before hours of training."""
         yield from super().rules()
+        file = PurePath(self.file)
+        if file.suffix != ".onnx" or file.is_absolute() or ".." in file.parts:
+            yield Fault(
+                path="file",
+                problem=f"'{self.file}' is no name of an ONNX file in the folder of the run, "
+                "where all its files are. Write a name that ends in .onnx, such as 'model.onnx'.",
+            )
+        elif file == PurePath(DENSE_FILE):
+            yield Fault(
+                path="file",
+                problem=f"'{DENSE_FILE}' is the dense model, beside which this one is timed. "
+                "Write another name, such as 'model.onnx'.",
+            )
         try:
             if self.target is not None:
                 target_named(self.target, "opset")
@@ -207,6 +228,7 @@ class TaskConfig(NNCFConfig):
                 problem=f"'{self.metric}' names no Python object."
                 f"{did_you_mean(self.metric, [ACCURACY])} Write '{ACCURACY}', or {CODE}.",
             )
+        yield from scheme_faults_in(self)
         if self.accuracy_aware_training is not None:
             yield Fault(
                 path="accuracy_aware_training",
@@ -233,6 +255,15 @@ class TaskConfig(NNCFConfig):
                     problem="a search trains by 'search.optimizer', and would not read this key. "
                     "Move it there, or take it out.",
                 )
+
+
+def scheme_faults_in(config: NNCFConfig) -> Iterator[Fault]:
+    """Yield what the schemes that `config` names refuse; its own rules know nothing of torch."""
+    if config.search is not None:
+        yield from scheme_faults(config.search.schemes, "search.schemes")
+    for number, one in enumerate(config.compression):
+        if isinstance(one, LCConfig):
+            yield from scheme_faults(one.schemes, f"compression[{number}].schemes")
 
 
 def _unknown_runtime(name: str) -> Iterator[Fault]:

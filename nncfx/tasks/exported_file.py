@@ -25,6 +25,7 @@ from nncfx.runtimes import (
     verdict,
 )
 from nncfx.targets import Target
+from nncfx.tasks.config import DENSE_FILE
 from nncfx.tasks.task import Task
 from nncfx.tasks.training import Say, Trained
 
@@ -106,7 +107,7 @@ def _timed(
     """Return latency, in turns with the dense model's, and the metric as the runtime computes."""
     export = task.config.export
     assert export is not None  # noqa: S101 (the caller has looked)
-    plain = folder / "dense.onnx"
+    plain = folder / DENSE_FILE
     export_onnx(dense, plain, task.example_inputs, target, dynamic_batch=export.dynamic_batch)
     runtime = runtime_named(target.runtime or target.name)
     facts: dict[str, Any] = {"runtime": runtime.name, "dense_onnx_bytes": plain.stat().st_size}

@@ -12,7 +12,7 @@ from typing import Any, Final
 from nncfx.errors import ConfigError, NNCFXError, did_you_mean, error_text
 from nncfx.tasks.config import CODE
 
-__all__ = ["call_reference", "load_module", "load_reference"]
+__all__ = ["call_reference", "load_module", "load_reference", "reference_problem"]
 
 _LOADED: Final[dict[Path, ModuleType]] = {}
 
@@ -28,10 +28,10 @@ def load_reference(text: str, folder: Path, key: str) -> object:
     Raises:
         ConfigError: `text` has another form, its module cannot be run, or has no such name.
     """
-    home, colon, name = text.rpartition(":")
-    if not colon or not home or not name:
-        file = " A file is read by a function of yours." if (folder / text).is_file() else ""
-        raise ConfigError(f"{key}: '{text}' names no Python object.{file} Write {CODE}.")
+    problem = reference_problem(text, folder)
+    if problem:
+        raise ConfigError(f"{key}: {problem}")
+    home, _, name = text.rpartition(":")
     module = load_module(folder / home, key) if home.endswith(".py") else _imported(home, key)
     found: object = module
     for part in name.split("."):
@@ -43,6 +43,22 @@ def load_reference(text: str, folder: Path, key: str) -> object:
             )
         found = getattr(found, part)
     return found
+
+
+def reference_problem(text: str, folder: Path) -> str:
+    """Return what is wrong with `text`, as far as no code has to run to know; "" for nothing.
+
+    Args:
+        text: As `load_reference` takes it.
+        folder: That of the config.
+    """
+    home, colon, name = text.rpartition(":")
+    if not colon or not home or not name:
+        file = " A file is read by a function of yours." if (folder / text).is_file() else ""
+        return f"'{text}' names no Python object.{file} Write {CODE}."
+    if home.endswith(".py") and not (folder / home).is_file():
+        return f"there is no file '{folder / home}'. Check the path."
+    return ""
 
 
 def call_reference(

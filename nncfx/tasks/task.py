@@ -19,7 +19,12 @@ from nncfx.config.option import options_of
 from nncfx.errors import ArgumentError, ConfigError
 from nncfx.objectives import Objective
 from nncfx.tasks.config import ACCURACY, DataSection, ModelSection, TaskConfig
-from nncfx.tasks.references import call_reference, load_module, load_reference
+from nncfx.tasks.references import (
+    call_reference,
+    load_module,
+    load_reference,
+    reference_problem,
+)
 from nncfx.tasks.weights import load_weights
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import copy_of
@@ -198,13 +203,15 @@ def read_task(path: str | Path) -> Task:
 
 
 def _check_files(config: TaskConfig, path: Path) -> None:
-    """Refuse a config that names files of code which are not there; none of them is run."""
-    faults = []
-    for key, text in config.code.items():
-        home = text.rpartition(":")[0]
-        file = path.parent / home
-        if home.endswith(".py") and not file.is_file():
-            faults.append(Fault(path=key, problem=f"there is no file '{file}'. Check the path."))
+    """Refuse a config whose names of code or weights lead to no file; no code is run."""
+    named = {"model.factory": config.model.factory, **config.code}
+    if config.data is not None:
+        named["data.factory"] = config.data.factory
+    problems = {key: reference_problem(text, path.parent) for key, text in named.items()}
+    weights = path.parent / (config.model.weights or "")
+    if not weights.exists():
+        problems["model.weights"] = f"there is no file '{weights}'. Check the path."
+    faults = [Fault(path=key, problem=text) for key, text in problems.items() if text]
     if faults:
         raise config_error(faults, f"'{path}'")
 

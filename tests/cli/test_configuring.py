@@ -1,6 +1,7 @@
 """`nncfx config`: what it finds, what it writes, and the schema."""
 
 import json
+import shlex
 from pathlib import Path
 
 import jsonschema
@@ -62,6 +63,18 @@ def test_check_takes_what_names_code_for_its_data_for_a_task(tmp_path: Path) -> 
         run("config", "check", path)
 
 
+def test_check_makes_the_schemes_of_configs_that_are_no_tasks(tmp_path: Path) -> None:
+    path = tmp_path / "search.json"
+    scheme = '{"name": "Quantize", "dtype": "float17"}'
+    lc = f'{{"algorithm": "lc", "schemes": {scheme}}}'
+    path.write_text(f'{{"compression": {lc}}}')
+    with pytest.raises(ConfigError, match=r"compression\[0\].schemes\[0\]: dtype 'float17'"):
+        run("config", "check", path)
+    path.write_text(f'{{"search": {{"objective": "macs", "schemes": [{scheme}]}}}}')
+    with pytest.raises(ConfigError, match=r"search.schemes\[0\]: dtype 'float17'"):
+        run("config", "check", path)
+
+
 def test_check_lists_every_fault(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(
@@ -75,3 +88,10 @@ def test_check_lists_every_fault(tmp_path: Path) -> None:
     assert json.loads(run("config", "check", path, "--json"))["target_device"] == "ANY"
     with pytest.raises(ConfigError, match="'model' is missing"):
         run("config", "check", path, "--task")
+
+
+def test_the_command_that_init_tells_can_be_pasted(tmp_path: Path) -> None:
+    folder = tmp_path / "my tasks"
+    folder.mkdir()
+    told = run("config", "init", folder / "task.py").partition("now: ")[2]
+    assert shlex.split(told) == ["nncfx", "compress", f"{folder}/task.py", "--dry-run"]

@@ -350,6 +350,12 @@ def test_what_is_no_json_is_told_with_line_and_column(tmp_path: Path) -> None:
     assert "is not JSON: Expecting value: line 3 column 6" in told('{\n// x\n"a": }', tmp_path)
 
 
+def test_a_file_may_begin_with_the_mark_that_editors_on_windows_write(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"target_device": "CPU"}', encoding="utf-8-sig")
+    assert NNCFConfig.from_json(path).target_device == "CPU"
+
+
 def test_a_key_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
     assert "target_device: the key stands twice" in told(
         '{"target_device": "CPU", "target_device": "GPU"}',

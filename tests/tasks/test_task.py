@@ -1,5 +1,6 @@
 """Tasks say in one message what is wrong with them, and make what they name."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,3 +200,28 @@ def test_names_that_no_code_is_needed_to_check_are_faults_together(
     assert "'accurcy' names no Python object. Did you mean 'accuracy'?" in str(refused.value)
     with pytest.raises(ConfigError, match=r"functional has no 'crossentropy'.*'cross_entropy'"):
         read_task(write(search=search, train={"criterion": "crossentropy"}))
+
+
+def test_what_no_code_has_to_run_for_is_told_when_the_config_is_read(
+    write: Write, search: dict[str, Any]
+) -> None:
+    choices = {"name": "Quantize", "choices": {"dtype": ["float16", "flaot16"]}}
+    schemes = [{"name": "Quantize", "dtype": "float17"}, choices]
+    with pytest.raises(ConfigError) as refused:
+        read_task(write(search=search | {"schemes": schemes}))
+    assert re.findall(r"(search\S+): dtype '(\w+)'", str(refused.value)) == [
+        ("search.schemes[0]", "float17"),
+        ("search.schemes[1]", "flaot16"),
+    ]
+    model = {"factory": "net.py", "weights": "no.pt"}
+    with pytest.raises(ConfigError, match=r"(?s)3 faults.*data.f.*model.factory: .*no.pt'. Check"):
+        read_task(write(model=model, data="none", export={}))
+
+
+@pytest.mark.parametrize("file", ["model.txt", "../x.onnx", "/etc/x/model.onnx", "dense.onnx"])
+def test_the_exported_file_is_one_of_its_own_in_the_folder_of_the_run(
+    write: Write, file: str
+) -> None:
+    with pytest.raises(ConfigError, match=r"export.file: .*such as 'model.onnx'"):
+        read_task(write(export={"file": file}))
+    read_task(write(export={"file": "onnx/mine.onnx"}))
