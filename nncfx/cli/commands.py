@@ -1,5 +1,6 @@
 """The commands; each does one thing that a function of nncfx does."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -95,7 +96,8 @@ def report(
     if evidence.is_dir() and not file.exists():
         raise ArgumentError(
             f"'{evidence}' has no evidence.json: no run has ended in it. Write the page of what "
-            f"there is by: nncfx status {evidence} --html {output}",
+            "there is by: "
+            + shlex.join(["nncfx", "status", str(evidence), "--html", str(output)]),
         )
     if output.resolve() == file.resolve():
         raise ArgumentError(f"'{file}' would be replaced by its report. Name another --output.")

@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -84,7 +85,8 @@ def resume(
         return
     say(
         "this run has ended, and what it has come to follows. After a change of the config, or to "
-        f"export and time it again: nncfx compress {config} --folder {folder}"
+        "export and time it again: "
+        + shlex.join(["nncfx", "compress", str(config), "--folder", str(folder)])
     )
     _tell(ended, folder, as_json)
 
@@ -156,7 +158,7 @@ def _run(task: "Task", folder: Path, workers: int | None, as_json: bool, say: "S
     try:
         result = run_task(task, folder, say=say, settings=settings)
     except KeyboardInterrupt:
-        sys.stderr.write(f"stopped; go on with: nncfx resume {folder}\n")
+        sys.stderr.write(f"stopped; go on with: nncfx resume {shlex.quote(str(folder))}\n")
         raise typer.Exit(130) from None
     _tell(result, folder, as_json)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Final
@@ -130,7 +131,7 @@ def check_file(file: Path, *, ending: str | None = None) -> None:
 
     check_source(file)
     if ending and file.suffix != ending and file.suffix in {*_WAYS, *_OTHERS}:
-        way = _WAYS[ending].format(file=file)
+        way = _WAYS[ending].format(file=shlex.quote(str(file)))
         raise ArgumentError(f"'{file}' is no {ending} file, which this command reads. {way}")
 
 
@@ -151,9 +152,10 @@ def _target(source: Path, output: Path | None, suffix: str, *, force: bool) -> P
     if target.resolve() == source.resolve():
         raise ArgumentError(f"'{source}' would replace itself. Name another file by --output.")
     if target.suffix != suffix:
+        mended = shlex.quote(str(target.with_suffix(suffix)))
         raise ArgumentError(
             f"'{target}' does not end in {suffix}, and other commands tell files by their "
-            f"endings. Name the file --output {target.with_suffix(suffix)}.",
+            f"endings. Name the file --output {mended}.",
         )
     if force or not target.exists():
         return target

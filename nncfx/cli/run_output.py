@@ -1,6 +1,7 @@
 """What `nncfx compress`, `resume` and `status` print."""
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,8 @@ def show_status(found: "RunStatus") -> None:
     lines = [f"{found.folder}: {found.state}"]
     if found.error:
         lines.append(f"error: {found.error}")
-        lines.append(f"mend it and go on with: nncfx resume {found.folder}")
+        folder = shlex.quote(str(found.folder))
+        lines.append(f"mend it and go on with: nncfx resume {folder}")
     what = "trial" if found.kind == "search" else "step"
     if found.at_most:
         failed = f", {found.failed} failed" if found.failed else ""

@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import json
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,7 +173,7 @@ def config_of(folder: str | Path) -> Path:
     if not Path(config).is_file():
         raise StorageError(
             f"The config of this run, '{config}', is gone. Put it back, or start it where it is "
-            f"now: nncfx compress CONFIG --folder {folder}",
+            f"now: nncfx compress CONFIG --folder {shlex.quote(str(folder))}",
         )
     return Path(config)
 

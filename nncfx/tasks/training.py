@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -140,7 +141,7 @@ def evidence_of(task: Task, trained: Trained, file: SavedFile) -> Evidence:
         max_thinning_error=trained.max_error,
         files={"compressed model": str(file.path)},
         notes=(),
-        command=f"nncfx compress {task.path.name}",
+        command=f"nncfx compress {shlex.quote(task.path.name)}",
         batch=None if timings[0] is None else timings[0].examples,
         threads=None if timings[0] is None else timings[0].threads,
     )

@@ -1,5 +1,6 @@
 """A former `nncfx benchmark --json` as the baseline of a new one."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +135,8 @@ def read_baseline(path: Path) -> Baseline:
     """
     if not path.is_file():
         raise StorageError(
-            f"There is no baseline '{path}'. Write one: nncfx benchmark ... --json > {path}",
+            f"There is no baseline '{path}'. Write one: "
+            f"nncfx benchmark ... --json > {shlex.quote(str(path))}",
         )
     try:
         document: Any = read_json(path.read_bytes())
