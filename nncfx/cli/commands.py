@@ -122,7 +122,7 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
     ] = None,
     seconds: Annotated[float, typer.Option(help="Time to measure each model for.")] = 3.0,
     batch: Annotated[
-        list[int] | None, typer.Option(min=1, help="Examples in a call; several in turn.")
+        list[int] | None, typer.Option(min=1, help="Examples in a call, axis 0; several in turn.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of one call.")] = None,
     cpus: Annotated[str | None, typer.Option(help="Processors to run on: 0,1.")] = None,
@@ -135,7 +135,8 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
         typer.Option(
             "--input-shape",
             "--shape",
-            help="Shape of an input with open axes: NAME=1x3x224x224, or 1x3x224x224.",
+            help="Shape of an input with open axes: NAME=1x3x224x224, or 1x3x224x224; --batch "
+            "replaces axis 0.",
         ),
     ] = None,
     setting: Annotated[

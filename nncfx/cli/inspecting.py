@@ -20,6 +20,7 @@ from nncfx.report.format import bytes_text, count_text, prefix_text
 
 if TYPE_CHECKING:
     from nncfx.network import NNCFNetwork
+    from nncfx.tracing import Insertion
 
 __all__ = ["inspect"]
 
@@ -71,12 +72,16 @@ def inspect(
 def _of_model(source: OpenedModel, config: Path | None) -> dict[str, Any]:
     from nncfx.compressor.evaluation.examples import one_example
     from nncfx.graph.macs import operation_macs
-    from nncfx.network import wrap
+    from nncfx.network import NNCFNetwork, unwrap, wrap
 
-    name = type(source.model).__name__
-    network = wrap(source.model, one_example(source.example_inputs))
+    model, standing = source.model, []
+    if isinstance(model, NNCFNetwork):  # its weights came with quantizers, or with masks
+        standing = list(model.nncf.hooks)
+        model = unwrap(model)
+    name = type(model).__name__
+    network = wrap(model, one_example(source.example_inputs))
     sizes = {key: one.numel() * one.element_size() for key, one in network.named_parameters()}
-    matched = _matched(source, config, network)
+    matched = _matched(source, config, network, standing)
     groups = network.nncf.channels
     return {
         "model": name,
@@ -99,17 +104,18 @@ def _of_model(source: OpenedModel, config: Path | None) -> dict[str, Any]:
 
 
 def _matched(
-    source: OpenedModel, config: Path | None, network: "NNCFNetwork"
+    source: OpenedModel,
+    config: Path | None,
+    network: "NNCFNetwork",
+    standing: Sequence["Insertion"],
 ) -> Mapping[str, Sequence[str]]:
-    """Return the algorithms that would put hooks at each address."""
+    """Return the algorithms that have hooks at each address, or would put them there."""
     from nncfx.config import NNCFConfig
     from nncfx.controllers import builder_for
     from nncfx.tracing import WeightSite
     from nncfx.training.create import configs_in_scope
 
     found = NNCFConfig.from_json(config) if config else source.task and source.task.config.base
-    if not found:
-        return {}
     graph = network.nncf.graph
     readers = {
         WeightSite.of(name): one.address
@@ -117,13 +123,14 @@ def _matched(
         for name in one.parameters.values()
     }
     matched: dict[str, list[str]] = {}
-    for algorithm in configs_in_scope(found, graph):
-        for one in builder_for(algorithm).plan(network):
-            site = one.site
-            address = readers.get(site, "") if isinstance(site, WeightSite) else site.address
-            names = matched.setdefault(address, [])
-            if one.algorithm not in names:
-                names.append(one.algorithm)
+    configs = configs_in_scope(found, graph) if found else ()
+    planned = [one for algorithm in configs for one in builder_for(algorithm).plan(network)]
+    for one in (*standing, *planned):
+        site = one.site
+        address = readers.get(site, "") if isinstance(site, WeightSite) else site.address
+        names = matched.setdefault(address, [])
+        if one.algorithm not in names:
+            names.append(one.algorithm)
     return matched
 
 

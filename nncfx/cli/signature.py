@@ -31,8 +31,8 @@ def signature_inputs(
 ) -> dict[str, torch.Tensor]:
     """Return inputs of the model's own signature: random numbers, zeros for whole ones and flags.
 
-    `shapes` by input name settle open axes (`""` names the only input); of the others axis 0 is
-    `batch`, and 1 for None.
+    `shapes` by input name settle open axes (`""` names the only input). Where axis 0 is open, it
+    is `batch`; for None, as in `shapes`, and else 1.
 
     Raises:
         ArgumentError: `shapes` names an input that the model has not, an axis stays open, or the
@@ -50,7 +50,7 @@ def signature_inputs(
             )
     generator = torch.Generator().manual_seed(0)
     inputs = {
-        spec.name: _filled(spec, given.get(spec.name) or _settled(spec, path, batch), generator)
+        spec.name: _filled(spec, _settled(spec, path, given.get(spec.name), batch), generator)
         for spec in session.inputs
     }
     fixed = session.inputs[0].shape[0] if session.inputs[0].shape else None
@@ -62,7 +62,10 @@ def signature_inputs(
     return inputs
 
 
-def _settled(spec: InputSpec, path: Path, batch: int | None) -> Shape:
+def _settled(spec: InputSpec, path: Path, given: Shape | None, batch: int | None) -> Shape:
+    if given:
+        is_open = bool(spec.shape) and spec.shape[0] is None
+        return given if batch is None or not is_open else (batch, *given[1:])
     sizes = [
         batch or 1 if axis == 0 and size is None else size for axis, size in enumerate(spec.shape)
     ]

@@ -108,9 +108,7 @@ def _reason(error: Exception, path: Path) -> str:
 def _is_ours(path: Path) -> bool:
     if is_container(path):
         return True
-    if path.suffix not in (".safetensors", ".st"):
-        return False
-    try:
+    try:  # whatever its ending: nncfx.save takes any
         with safe_open(path, "pt") as file:
             return KEY in (file.metadata() or {})
     except (SafetensorError, OSError):

@@ -173,6 +173,12 @@ def test_benchmark_takes_the_shape_of_the_only_input_without_its_name(onnx_file:
     assert series["batch"] == 7
 
 
+def test_benchmark_takes_batches_in_turn_of_an_input_whose_shape_is_given(onnx_file: Path) -> None:
+    batches = ["--batch", "3", "--batch", "4", "--input-shape", "1x3"]
+    found = json.loads(run("benchmark", onnx_file, "--seconds", "0.02", *batches, "--json"))
+    assert [one["batch"] for one in found["series"]] == [3, 4]
+
+
 def test_benchmark_says_which_clock_and_how_many_threads(onnx_file: Path) -> None:
     arguments = ["benchmark", onnx_file, "--seconds", "0.02", "--threads", "1", "--clock", "cpu"]
     (series,) = json.loads(run(*arguments, "--json"))["series"]

@@ -12,6 +12,8 @@ import nncfx
 from nncfx.cli.commands import application
 from nncfx.errors import ArgumentError, ConfigError, StorageError
 
+X = torch.cat([torch.eye(3), -torch.eye(3)])
+
 
 def run(*arguments: str | Path) -> str:
     result = CliRunner().invoke(application, list(map(str, arguments)), catch_exceptions=False)
@@ -43,6 +45,20 @@ def test_a_model_shows_operations_matches_groups_and_bytes(code: str, tmp_path: 
     assert (hidden["groups"], hidden["fixed"], outputs["groups"]) == (4, "", 2)
     assert "output" in outputs["fixed"]
     assert "26 parameters" in run("inspect", code, *shape)
+
+
+def test_a_model_with_the_weights_of_a_quantized_one_shows_its_quantizers(
+    code: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = nncfx.quantize(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), [X])
+    nncfx.save(tmp_path / "q.nncfx", model)
+    options = ("--weights", tmp_path / "q.nncfx", "--input-shape", "1x3", "--json")
+    found = json.loads(run("inspect", code, *options))
+    assert found["parameters"] == 12 + 4 + 8 + 2
+    algorithms = [one["algorithms"] for one in found["operations"]]
+    assert algorithms[0] == algorithms[2] == ["quantization"]
+    assert found["operations"][0]["output"] == [[1, 4]]
 
 
 def test_a_shape_of_terabytes_is_refused(code: str) -> None:

@@ -44,7 +44,7 @@ class TimingRequest:
         paths: ONNX files; the others are compared with the first.
         runtimes: names of the runtimes, measured one after the other.
         batches: sizes of axis 0, measured one after the other; None for the model's own, which
-            is 1 where it is open.
+            is that of `shapes`, else 1, where it is open.
         shapes: of inputs by name, where axes besides the batch are open; `""` for the only one.
         options: of every session.
         plan: how long and how carefully.
