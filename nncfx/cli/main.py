@@ -1,8 +1,11 @@
 """The entry point of the command line; it works, and says why, when typer is missing."""
 
 import importlib.util
+import logging
 import sys
+import warnings
 from collections.abc import Callable
+from typing import TextIO
 
 from nncfx._version import __version__
 from nncfx.cli.faults import FAULT, fault_text
@@ -21,11 +24,24 @@ def app() -> None:
     if sys.argv[1:] == ["--version"]:  # base dependencies will do
         sys.stdout.write(f"nncfx {__version__}\n")
         return
+    warnings.showwarning = _show_warning
     try:
         _application()()
     except NNCFXError as error:
         sys.stderr.write(fault_text(error))
         raise SystemExit(FAULT) from error
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],  # noqa: ARG001 (as Python passes them)
+    filename: str,  # noqa: ARG001
+    lineno: int,  # noqa: ARG001
+    file: TextIO | None = None,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> None:
+    """Tell a warning among the lines of progress, without the line of code that gave it."""
+    logging.getLogger("nncfx").warning("%s", message)
 
 
 def _application() -> Callable[[], object]:

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +64,15 @@ def test_the_version_needs_no_typer(
     monkeypatch.setattr(sys, "argv", ["nncfx", "--version"])
     app()
     assert capsys.readouterr().out == f"nncfx {nncfx.__version__}\n"
+
+
+def test_a_warning_is_a_line_without_the_code_that_gave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = "import warnings\ndef net():\n    warnings.warn('The net is old.')\n"
+    (tmp_path / "net_of_warnings.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert run(monkeypatch, "inspect", "net_of_warnings.py:net") == 2
+    assert caplog.messages == ["The net is old."]
