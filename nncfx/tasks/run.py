@@ -49,6 +49,11 @@ FAILURE: Final = "failure.json"
 _MODEL: Final = "model.nncfx"
 _REPORT: Final = "report.html"
 _FORMAT: Final = "nncfx-run"
+_NUMBERS: Final = (
+    *("onnx_bytes", "dense_onnx_bytes", "speed_up"),
+    *("exported_metric", "dense_file_metric"),
+)
+"""Facts of an exported file; those that are no metrics are above 0."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,9 +154,23 @@ def ended_result(folder: str | Path) -> Outcome | None:
     named = facts.pop("files", None)
     if not isinstance(named, dict):
         raise StorageError(f"'{folder / RESULT}' is damaged: it names no files. Delete it.")
+    _check_numbers(facts, folder / RESULT)
     files = {str(name): Path(str(path)) for name, path in named.items()}
     evidence = Evidence.read(folder / EVIDENCE) if "evidence" in files else None
     return Outcome(files=files, facts=facts, evidence=evidence)
+
+
+def _check_numbers(facts: Mapping[str, Any], file: Path) -> None:
+    """Refuse facts of an exported file that nothing could be told of."""
+    times = facts.get("latency_ms", {})
+    numbers = {name: facts[name] for name in _NUMBERS if name in facts}
+    if "speed_up" in facts:
+        for name in ("dense", "exported"):
+            numbers[f"latency_ms.{name}"] = times.get(name) if isinstance(times, dict) else None
+    for name, one in numbers.items():
+        is_number = isinstance(one, int | float) and not isinstance(one, bool)
+        if not is_number or (one <= 0 and not name.endswith("metric")):
+            raise StorageError(f"'{file}' is damaged: its {name} is {one!r:.60}. Delete it.")
 
 
 def config_of(folder: str | Path) -> Path:

@@ -255,3 +255,27 @@ def test_a_training_has_no_report_before_its_end(write: Write, tmp_path: Path) -
     (tmp_path / "out" / "result.json").unlink()
     with pytest.raises(SearchError, match="holds a training"):
         evidence_so_far(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        ({"speed_up": None}, "its speed_up is None"),
+        ({"dense_onnx_bytes": "12"}, "its dense_onnx_bytes is '12'"),
+        ({"onnx_bytes": 0}, "its onnx_bytes is 0"),
+        ({"latency_ms": {"dense": 1.0}}, "its latency_ms.exported is None"),
+        ({"latency_ms": 1.0}, "its latency_ms.dense is None"),
+    ],
+)
+def test_a_result_of_which_nothing_can_be_told_is_damaged(
+    tmp_path: Path, damage: dict[str, object], told: str
+) -> None:
+    facts = {"onnx_bytes": 6, "dense_onnx_bytes": 12, "speed_up": 2.0, "runtime": "onnxruntime"}
+    sound = {"files": {}, "latency_ms": {"dense": 2.0, "exported": 1.0}, **facts}
+    (tmp_path / "result.json").write_text(json.dumps(sound))
+    ended = ended_result(tmp_path)
+    assert ended is not None
+    assert ended.facts["speed_up"] == 2
+    (tmp_path / "result.json").write_text(json.dumps(sound | damage))
+    with pytest.raises(StorageError, match=f"is damaged: {told}"):
+        ended_result(tmp_path)
