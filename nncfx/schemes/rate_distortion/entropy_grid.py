@@ -102,6 +102,8 @@ def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, Entro
         name: float(in_float64(one).square().sum()) / math.sqrt(max(1, one.numel()))
         for name, one in flat.items()
     }
+    # sorted, so that thresholds are looked up among weights, and not weights among thresholds
+    flat = {name: one.sort().values for name, one in flat.items()}
     budget = bits * sum(one.numel() for one in flat.values())
     low, high = _SHARES
     found: dict[str, EntropyGrid] = {}
@@ -152,7 +154,7 @@ def _distinct(values: Tensor) -> Tensor:
 
 
 def _grid(sizes: Tensor, energy: float, rate: float) -> tuple[EntropyGrid, float]:
-    """Return the grid of magnitudes at a rate, and the bits of all."""
+    """Return the grid of magnitudes, which ascend, at a rate, and the bits of all."""
     nearest = torch.arange(TABLE, device=sizes.device).to(sizes) + 0.5
     if not energy:
         nothing = sizes.new_zeros(TABLE + 1)
@@ -161,27 +163,36 @@ def _grid(sizes: Tensor, energy: float, rate: float) -> tuple[EntropyGrid, float
     step = min(math.sqrt(6 * rate * energy / math.log(2)), float(sizes.max()) / _FURTHEST)
     step = short_step(step)
     price = rate * energy / step**2  # of a bit, in squared steps
-    grid = EntropyGrid(sizes.new_tensor(step), nearest, nearest, sizes.new_zeros(()))
+    scale = sizes.new_tensor(step)
+    steps, thresholds = sizes / scale, nearest
     for _ in range(_PASSES):
-        bits, slope, _ = _lengths(grid.integers(sizes))
+        bits, _, _ = _lengths(steps, thresholds)
         moved = nearest + (price * bits.diff() / 2).clamp(max=_WIDEST)
-        grid = EntropyGrid(grid.step, bits, moved.cummax(0).values, slope)
-    bits, slope, total = _lengths(grid.integers(sizes))
-    return EntropyGrid(grid.step, bits, grid.thresholds, slope), total
+        thresholds = moved.cummax(0).values
+    bits, slope, total = _lengths(steps, thresholds)
+    return EntropyGrid(scale, bits, thresholds, slope), total
 
 
-def _lengths(integers: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Return bits of magnitudes 0 to 64, bits of each step beyond, and those of all in all."""
-    counts = in_float64(torch.bincount(integers.clamp(max=TABLE).long(), minlength=TABLE + 1))
-    largest = int(integers.max())
+def _lengths(steps: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Return bits of magnitudes 0 to 64, bits of each step beyond, and those of all in all.
+
+    Args:
+        steps: Magnitudes in steps, ascending.
+        thresholds: As in `EntropyGrid`.
+    """
+    limits = torch.cat([thresholds, thresholds.new_tensor([TABLE + 0.5])])
+    *ends, start = torch.searchsorted(steps, limits, right=True).tolist()
+    far = steps[start:].round()
+    counts = in_float64(torch.tensor([0, *ends, len(steps)], device=steps.device).diff())
+    largest = int(far[-1]) if len(far) else int(counts.nonzero()[-1])
     seen = counts + _LEAST * (torch.arange(TABLE + 1, device=counts.device) <= largest + 1)
     bits = -(seen.clamp(min=_LEAST / 2) / seen.sum()).log2()
     bits[1:] += 1  # the sign
     # the last magnitude stands for all from it on, which fall off geometrically
-    beyond = in_float64((integers - TABLE).clamp(min=0)).sum()
+    beyond = in_float64(far - TABLE).sum()
     stop = counts[-1] / (counts[-1] + beyond) if counts[-1] else counts.new_ones(())
     going_on = (1 - stop).clamp(min=1e-9)
     bits[-1] -= stop.clamp(min=1e-9).log2()
     slope = -going_on.log2()
     total = float((counts * bits).sum() + beyond * slope)
-    return bits.float().to(integers.device), slope.float().to(integers.device), total
+    return bits.float().to(steps.device), slope.float().to(steps.device), total

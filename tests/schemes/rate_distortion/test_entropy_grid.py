@@ -45,6 +45,18 @@ def test_a_uniform_quantizer_of_a_normal_variable_is_as_far_from_the_bound_as_kn
     assert lost == pytest.approx(0.25, abs=0.03)
 
 
+@pytest.mark.parametrize("bits", [0.5, 3, 12])
+def test_bits_of_integers_are_those_of_their_shares(bits: float) -> None:
+    weight = torch.randn(4000, generator=torch.Generator().manual_seed(0)) ** 3
+    grid = entropy_grids({"w": weight}, bits)["w"]
+    sizes = grid.integers(weight).abs().clamp(max=64).long()
+    counts = torch.bincount(sizes, minlength=65).double()
+    counts[: int(grid.integers(weight).abs().max()) + 2] += 0.5  # one that is next may come
+    expected = -(counts / counts.sum()).log2() + (torch.arange(65) > 0)
+    met = torch.bincount(sizes, minlength=65)[:64] > 0  # the last stands for a tail
+    torch.testing.assert_close(grid.bits[:64][met].double(), expected[:64][met])
+
+
 def test_small_layers_get_more_bits() -> None:
     grids = entropy_grids(WEIGHTS, 2.0)
     per_weight = {
