@@ -36,6 +36,23 @@ def test_cross_entropy_is_nncfs_formula() -> None:
     torch.testing.assert_close(tempered_cross_entropy(student, teacher, t), expected)
 
 
+@pytest.mark.parametrize("axis", [1, -1])
+def test_pixels_and_tokens_are_examples_each(axis: int) -> None:
+    rows = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0))
+    flat = tempered_cross_entropy(rows[0], rows[1], 3.0)
+    student, teacher = (one.view(2, 3, 5).movedim(-1, axis) for one in rows)
+    torch.testing.assert_close(tempered_cross_entropy(student, teacher, 3.0, axis), flat)
+
+
+def test_a_language_model_learns_from_the_tokens_of_the_dense_one() -> None:
+    tokens = torch.randint(0, 9, (2, 5), generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9))
+    controller, model = applied(model, tokens, type="softmax", class_axis=-1)
+    logits = model.train()(tokens)
+    entropy = torch.distributions.Categorical(logits=logits).entropy().mean()
+    torch.testing.assert_close(controller.loss(), entropy)
+
+
 def test_a_squared_error_is_scaled_and_grows_as_the_student_moves_away() -> None:
     model = nn.Linear(3, 2)
     controller, model = applied(model, torch.ones(1, 3), scale=10.0)
@@ -274,5 +291,7 @@ def test_the_teacher_is_no_parameter_and_never_trains() -> None:
 def test_logits_of_another_shape_are_refused_for_softmax() -> None:
     controller, model = applied(nn.Conv2d(1, 1, 1), torch.ones(1, 1, 2, 2), type="softmax")
     model.train()(torch.ones(1, 1, 2, 2))
-    with pytest.raises(CompressionError, match=r"has the shape \(1, 1, 2, 2\). Use type 'mse'"):
+    with pytest.raises(
+        CompressionError, match=r"the shape \(1, 1, 2, 2\), and class_axis is None"
+    ):
         controller.loss()

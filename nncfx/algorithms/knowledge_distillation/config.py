@@ -30,6 +30,10 @@ class KnowledgeDistillationConfig(AlgorithmConfig):
         "what logits are divided by before softmax",
         limits=Limits(above=0),
     )
+    class_axis: int | None = option(
+        None,
+        "the axis of the classes in logits of more than two axes: 1 of images, -1 of tokens",
+    )
 
     @override
     def rules(self) -> Iterator[Fault]:
@@ -38,6 +42,12 @@ class KnowledgeDistillationConfig(AlgorithmConfig):
             yield Fault(
                 path="temperature",
                 problem="belongs to type 'softmax'; a squared error knows none. Remove the key.",
+            )
+        if self.type == "mse" and self.class_axis is not None:
+            yield Fault(
+                path="class_axis",
+                problem="belongs to type 'softmax'; a squared error knows no classes. Remove the "
+                "key.",
             )
         if self.ignored_scopes or self.target_scopes is not None:
             yield Fault(

@@ -25,26 +25,34 @@ def squared_distance(student: Tensor, teacher: Tensor) -> Tensor:
     return nn.functional.mse_loss(wide(student), wide(teacher))
 
 
-def tempered_cross_entropy(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """Return the cross-entropy of the softened outputs times T^2, the mean over the batch.
+def tempered_cross_entropy(
+    student: Tensor, teacher: Tensor, temperature: float = 1.0, axis: int | None = None
+) -> Tensor:
+    """Return the cross-entropy of the softened outputs times T^2, the mean over all but `axis`.
 
     Args:
-        student: Logits, `n x c`.
-        teacher: Logits, `n x c`.
+        student: Logits, `n x c`, or with the classes along `axis`.
+        teacher: Logits of the same shape.
         temperature: T, above 0.
+        axis: Of the classes; None for the second of two.
 
     Raises:
-        CompressionError: the logits are not `n x c`.
+        CompressionError: the logits are not `n x c` and there is no `axis`, or they have none.
     """
-    if student.ndim != 2:  # noqa: PLR2004 (a matrix)
+    rank = student.ndim
+    if axis is None and rank == 2:  # noqa: PLR2004 (a matrix)
+        axis = 1
+    if axis is None or not -rank <= axis < rank:
         raise CompressionError(
-            f"Distillation of type 'softmax' takes logits of n x c, but an output has the shape "
-            f"{tuple(student.shape)}. Use type 'mse'.",
+            "Distillation of type 'softmax' takes logits of n x c, but an output has the shape "
+            f"{tuple(student.shape)}, and class_axis is {axis}. Set 'class_axis' to the axis of "
+            "the classes: 1 of images (n x c x h x w), -1 of tokens (n x t x c); or use type "
+            "'mse'.",
         )
     student, teacher = wide(student), wide(teacher)
-    soft = torch.softmax(teacher / temperature, dim=1)
-    per_example = -(torch.log_softmax(student / temperature, dim=1) * soft).sum(dim=1)
-    return per_example.mean() * temperature**2
+    soft = torch.softmax(teacher / temperature, dim=axis)
+    each = -(torch.log_softmax(student / temperature, dim=axis) * soft).sum(dim=axis)
+    return each.mean() * temperature**2
 
 
 @final
@@ -205,7 +213,9 @@ class DistillationLoss(CompressionLoss):
     def _distance(self, student: Tensor, teacher: Tensor) -> Tensor:
         if self.config.type == "mse":
             return squared_distance(student, teacher)
-        return tempered_cross_entropy(student, teacher, self.config.temperature)
+        return tempered_cross_entropy(
+            student, teacher, self.config.temperature, self.config.class_axis
+        )
 
 
 def _pairs(
