@@ -1,6 +1,7 @@
 """Compression in the `Trainer` of Lightning: schedule, loss, checkpoints and the best model."""
 
 import contextlib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, final
 
@@ -148,15 +149,19 @@ class CompressionCallback(pl.Callback):
 
     @override
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Forget the best checkpoints of an earlier stage."""
+        """Forget what was best in an earlier stage, or at a lower level."""
         stage = self._begun().stage
-        if trainer.sanity_checking or stage is self._stage:
+        is_last = stage is CompressionStage.FULLY_COMPRESSED
+        if trainer.sanity_checking or (stage is self._stage and is_last):
             return
-        self._stage = stage
-        for one in trainer.checkpoint_callbacks:
-            if isinstance(one, pl.callbacks.ModelCheckpoint):
+        is_new, self._stage = stage is not self._stage, stage
+        for one in trainer.callbacks:  # type: ignore[attr-defined]  # lightning leaves it so
+            if isinstance(one, pl.callbacks.ModelCheckpoint) and is_new:
                 one.best_k_models, one.best_model_score = {}, None
                 one.kth_best_model_path, one.best_model_path = "", ""
+            elif isinstance(one, pl.callbacks.EarlyStopping):
+                worst = math.inf if one.mode == "min" else -math.inf
+                one.wait_count, one.best_score = 0, torch.tensor(worst)
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

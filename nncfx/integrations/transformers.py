@@ -47,7 +47,8 @@ class TrainerCompression(TrainerCallback):
     learning rate, and no weight decay. Checkpoints of the Trainer hold masks, quantizers and the
     schedule, so that a Trainer that goes on from one (`last_checkpoint`) goes on exactly. Of
     `load_best_model_at_end`, only checkpoints of the last stage of the schedule are compared: a
-    model that is hardly compressed yet would be the best one always.
+    model that is hardly compressed yet would be the best one always. Until then no callback of
+    `EarlyStoppingCallback`'s kind stops the training, as metrics fall while the level rises.
 
     Args:
         trainer: Made as usual; it has not trained yet.
@@ -109,6 +110,8 @@ class TrainerCompression(TrainerCallback):
             # PEFT saves the adapter alone
             self._keep_hooks(trainer, model)
         trainer.add_callback(self)
+        callbacks = trainer.callback_handler.callbacks
+        callbacks.insert(0, callbacks.pop())  # before those that stop early by the best metric
 
     def compressed(self) -> nn.Module:
         """Return a copy of the model as it is deployed: without dead channels and masks.
@@ -158,9 +161,10 @@ class TrainerCompression(TrainerCallback):
     def on_evaluate(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: Any
     ) -> None:
-        """Forget the best metric of an earlier stage."""
-        if self._compression.stage is not self._stage:
-            self._stage = self._compression.stage
+        """Forget the best metric of an earlier stage, or level."""
+        stage = self._compression.stage
+        if stage is not self._stage or stage is not CompressionStage.FULLY_COMPRESSED:
+            self._stage = stage
             state.best_metric = None
 
     @override

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from nncfx.controllers import CompressionStage
 from nncfx.errors import ArgumentError
 
 pl = pytest.importorskip("lightning.pytorch")
@@ -125,6 +126,21 @@ def test_metrics_are_those_of_the_compressed_module(tmp_path: Path) -> None:
         losses = [float(nn.functional.cross_entropy(small(x), y)) for x, y in loader()]
     last = kept.best_k_models[str(tmp_path / "epoch=3.ckpt")]
     assert float(last) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+
+
+def test_nothing_stops_early_while_the_level_rises(tmp_path: Path) -> None:
+    rising = {"pruning_target": 0.5, "pruning_steps": 3, "schedule": "exponential"}
+    item = {"algorithm": "neuron_pruning", "params": rising}
+    callback = CompressionCallback({"compression": item}, loader())
+    early = pl.callbacks.EarlyStopping("compression/level", patience=1, mode="min")
+    trainer = pl.Trainer(
+        max_epochs=9, callbacks=[early, callback], default_root_dir=tmp_path, accelerator="cpu",
+        logger=False, enable_progress_bar=False, enable_model_summary=False,
+        enable_checkpointing=False,
+    )  # fmt: skip
+    trainer.fit(Net(), loader(), loader())
+    assert callback.controller.compression_stage() is CompressionStage.FULLY_COMPRESSED
+    assert 3 < trainer.current_epoch < 7  # once it has got there, it does
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:

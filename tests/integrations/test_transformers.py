@@ -175,6 +175,19 @@ def test_the_best_model_is_one_of_the_last_stage(tmp_path: Path) -> None:
     assert compression.controller.level == pytest.approx(0.6, abs=0.01)
 
 
+def test_nothing_stops_early_while_the_level_rises(tmp_path: Path) -> None:
+    made = trainer(
+        tmp_path, load_best_model_at_end=True, metric_for_best_model="loss",
+        greater_is_better=False, learning_rate=1e-8,
+    )  # fmt: skip
+    made.add_callback(transformers.EarlyStoppingCallback(1))
+    compression = TrainerCompression(made, {"compression": SPARSITY})
+    made.train()
+    # at the last level from the third epoch on, and stopped by the fourth, which is no better
+    assert made.state.global_step == 4 * BATCHES
+    assert compression.controller.level == pytest.approx(0.6, abs=0.01)
+
+
 def test_metrics_are_those_of_the_compressed_model(tmp_path: Path) -> None:
     made = trainer(tmp_path, num_train_epochs=1, save_strategy="no")
     item = {"algorithm": "lc", "params": {"sparsity_target": 0.7, "mu_init": 1e-3}}
