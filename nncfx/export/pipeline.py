@@ -17,6 +17,7 @@ from nncfx.export.passes.fusion import arrange_quantizers
 from nncfx.export.passes.fusion_barriers import add_concatenation_barriers, add_fusion_barriers
 from nncfx.export.passes.integer_biases import add_integer_biases
 from nncfx.export.passes.integer_forms import (
+    average_padding_in_float,
     leave_out_borders,
     scale_after_products,
     use_global_pooling,
@@ -191,6 +192,13 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         run=lambda draft: add_integer_biases(draft.graph),
         requires=("no fake quantizers",),
         applies=lambda target: target.integer_bias,
+    ),
+    ExportPass(
+        name="average_padding_in_float",
+        reason="OpenVINO puts bytes of 0 around images whose zero point is another one",
+        run=lambda draft: average_padding_in_float(draft.graph),
+        requires=("no fake quantizers",),
+        applies=_works_around("average_padding_in_float"),
     ),
     ExportPass(
         name="add_fusion_barriers",

@@ -216,6 +216,7 @@ _ALL: Final = (
             "write_recurrent_weights_in_float",
             "subsample_pixels",
             "add_concatenation_barriers",
+            "average_padding_in_float",
         ),
         saturation_mend=f"OpenVINO has no setting for it: take {_SEVEN_BITS}.",
     ),

@@ -124,6 +124,16 @@ WORKAROUNDS: Final = (
         link=f"{_OPENVINO}/strides_optimization.cpp",
     ),
     Workaround(
+        name="padded_with_zero_bytes",
+        applied_by="average_padding_in_float",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="puts bytes of 0 around the bytes of an image that is averaged with its padding, "
+        "whatever byte stands for zero",
+        link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/"
+        "low_precision_transformations/src/avg_pool.cpp",
+    ),
+    Workaround(
         name="recurrent_weights_refused",
         applied_by="write_recurrent_weights_in_float",
         runtime="openvino",

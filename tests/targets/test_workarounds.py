@@ -157,6 +157,23 @@ def strides_moved(folder: Path) -> bool:
     return of(2).count("f32") == 2
 
 
+def padded_with_zero_bytes(folder: Path) -> bool:
+    def averages(zero_point: str) -> np.ndarray:
+        graph = f"""g (float[1,8,8,8] x) => (float[1,8,8,8] y) {{ {WEIGHT}
+            xq = QuantizeLinear(x, s, {zero_point}) xd = DequantizeLinear(xq, s, {zero_point})
+            a = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1>(xd)
+            aq = QuantizeLinear(a, s, zero) ad = DequantizeLinear(aq, s, zero)
+            y = Conv(ad, wd) }}"""
+        path = written(folder, graph, {"w": np.ones((8, 8, 1, 1), np.int8)})
+        compiled = ov.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        found: np.ndarray = compiled(np.ones((1, 8, 8, 8), FLOAT))[0]
+        return found
+
+    right = 8 * 0.01 * 4 / 9  # at a corner, of which 4 pixels of 9 are there
+    assert abs(averages("zero")[0, 0, 0, 0] - right) < 0.01
+    return bool(abs(averages("z")[0, 0, 0, 0] - right) > 0.01)
+
+
 def decoded_in_each_call(folder: Path) -> bool:
     def kept(decode: str) -> set[str]:
         graph = f"""g (float[1,4,8,8] x) => (float[1,6,8,8] y) {{ {decode}
@@ -206,6 +223,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     cubic_resizes_refused,
     decoded_in_each_call,
     strides_moved,
+    padded_with_zero_bytes,
     recurrent_weights_refused,
     joined_tokens_refused,
 )

@@ -12,6 +12,7 @@ from nncfx.export.ir.graph_edits import (
     constant_of,
     input_of,
     replace_node,
+    shared_constant,
     sole_consumer,
 )
 from nncfx.export.ir.grid_propagation import is_quantized
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 __all__ = [
+    "average_padding_in_float",
     "leave_out_borders",
     "scale_after_products",
     "use_global_pooling",
@@ -59,6 +61,34 @@ def leave_out_borders(graph: "ir.Graph") -> None:
                 "Pass count_include_pad=False, or leave it out by ignored_scopes.",
                 node.name,
             )
+
+
+def average_padding_in_float(graph: "ir.Graph") -> None:
+    """Keep averages that count the zeros around an image from being computed in bytes.
+
+    OpenVINO puts bytes of 0 around the bytes of the image, which stand for zeros only where the
+    zero point is 0. A maximum with the lowest number changes nothing, and no scale moves past it.
+    """
+    import onnx_ir as ir
+
+    for node in list(graph):
+        pads = node.attributes.get_ints("pads", ()) if node.op_type == "AveragePool" else ()
+        if not any(pads) or not _flag(node, "count_include_pad") or _has_zeros_of_0(node):
+            continue
+        image = input_of(node)
+        lowest = shared_constant(graph, "lowest", np.asarray(np.finfo(np.float32).min))
+        floats = ir.node("Max", [image, lowest], metadata_props=dict(node.metadata_props))
+        floats.outputs[0].type, floats.outputs[0].shape = image.type, image.shape
+        graph.insert_before(node, floats)
+        node.replace_input_with(0, floats.outputs[0])
+
+
+def _has_zeros_of_0(node: "ir.Node") -> bool:
+    read = input_of(node).producer()
+    if read is None or read.op_type != "DequantizeLinear":
+        return False
+    zero_point = constant_of(read.inputs[2]) if len(read.inputs) > 2 else np.zeros(1)  # noqa: PLR2004 (the optional one)
+    return zero_point is not None and not zero_point.any()
 
 
 def _reaches_beyond(node: "ir.Node", pads: Sequence[int]) -> bool:

@@ -1,16 +1,22 @@
 """Means and convolutions take the form for which there is an integer kernel."""
 
 from collections.abc import Callable
+from pathlib import Path
 
+import onnx
 import onnx_ir as ir
 import pytest
+import torch
+from torch import Tensor, nn
 
+import nncfx
 from nncfx.export.ir.integer_weights import integer_weights
 from nncfx.export.passes.integer_forms import (
     scale_after_products,
     use_global_pooling,
     use_matrix_products,
 )
+from nncfx.runtimes import BuildOptions, runtime_named
 from nncfx.targets import TARGETS
 
 Parse = Callable[[str], ir.Model]
@@ -73,3 +79,49 @@ def test_tensors_that_are_not_quantized_are_scaled_before_their_product(
       y = MatMul (q, k) }""")
     scale_after_products(model.graph)
     assert operators(model) == ["Mul", "Mul", "MatMul"]
+
+
+class Averaged(nn.Module):
+    """An average that counts its padding, of what may be negative."""
+
+    def __init__(self, pooling: nn.Module, *, joins: bool, has_relu: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        kind = nn.Conv1d if isinstance(pooling, nn.AvgPool1d) else nn.Conv2d
+        self.first, self.pooling, self.last = kind(3, 4, 1), pooling, kind(8 if joins else 4, 4, 1)
+        self.joins, self.has_relu = joins, has_relu
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        y = y.relu() if self.has_relu else y
+        return self.last(self.pooling(torch.cat([y, y * 2], 1) if self.joins else y))
+
+
+@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.parametrize(
+    "pooling",
+    [nn.AvgPool2d(3, 2, 1), nn.AvgPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool1d(3, 1, 1)],
+    ids=str,
+)
+def test_openvino_averages_zeros_as_zeros(
+    pooling: nn.Module, tmp_path: Path, *, joins: bool
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(
+        (2, 3, 9) if isinstance(pooling, nn.AvgPool1d) else (2, 3, 9, 9), generator=generator
+    )
+    model = Averaged(pooling, joins=joins, has_relu=False).eval()
+    quantized = nncfx.quantize(model, [x], target="openvino")
+    path = nncfx.export_onnx(quantized, tmp_path / "m.onnx", x).path
+    with runtime_named("openvino").build(path, BuildOptions()) as session:
+        found = torch.from_numpy(session.run(x)[0])
+    expected = quantized(x)
+    assert (found - expected).norm() < 1e-3 * expected.norm()
+
+
+def test_averages_of_what_is_never_negative_stay_in_integers(tmp_path: Path) -> None:
+    x = torch.randn(2, 3, 9, 9, generator=torch.Generator().manual_seed(0))
+    model = Averaged(nn.AvgPool2d(3, 2, 1), joins=False, has_relu=True).eval()
+    quantized = nncfx.quantize(model, [x], target="openvino")
+    path = nncfx.export_onnx(quantized, tmp_path / "m.onnx", x).path
+    assert "Max" not in {node.op_type for node in onnx.load(path).graph.node}
