@@ -153,5 +153,15 @@ WORKAROUNDS: Final = (
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/"
         "low_precision_transformations/src/mat_mul.cpp",
     ),
+    Workaround(
+        name="shuffled_channels_refused",
+        applied_by="add_concatenation_barriers",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="moves a quantizer with a zero point in front of a concatenation of channels, and "
+        "then refuses the DepthToSpace that makes pixels of them",
+        link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/"
+        "low_precision_transformations/src/depth_to_space.cpp",
+    ),
 )
 """All of them; a `Target` names the passes that it wants."""

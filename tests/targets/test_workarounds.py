@@ -213,6 +213,20 @@ def joined_tokens_refused(folder: Path) -> bool:
     return True
 
 
+def shuffled_channels_refused(folder: Path) -> bool:
+    def path(joined: str) -> Path:
+        graph = f"""g (float[2,4,3,3] x, float[2,4,3,3] y) => (float[2,2,6,6] o) {{ {joined}
+            q = QuantizeLinear(c, s, z) d = DequantizeLinear(q, s, z)
+            e = DepthToSpace<blocksize = 2, mode = "CRD">(d)
+            f = QuantizeLinear(e, s, z) o = DequantizeLinear(f, s, z) }}"""
+        return written(folder, graph, {"least": FLOAT(-np.inf)})
+
+    ov.Core().compile_model(path("j = Concat<axis = 1>(x, y) c = Max(j, least)"), "CPU")
+    with pytest.raises(RuntimeError, match="DepthToSpaceTransformation"):
+        ov.Core().compile_model(path("c = Concat<axis = 1>(x, y)"), "CPU")
+    return True
+
+
 CANARIES: tuple[Callable[[Path], bool], ...] = (
     clamps_in_float,
     float_weights_rounded,
@@ -226,6 +240,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     padded_with_zero_bytes,
     recurrent_weights_refused,
     joined_tokens_refused,
+    shuffled_channels_refused,
 )
 
 

@@ -1,5 +1,6 @@
 """Keep runtimes from changing what stands in float beside integers."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -52,11 +53,12 @@ def add_fusion_barriers(graph: "ir.Graph") -> None:
 
 
 def add_concatenation_barriers(graph: "ir.Graph") -> None:
-    """Let a maximum with -inf stand between joined tokens and the products that read them.
+    """Let a maximum with -inf stand behind concatenations that OpenVINO could not compute else.
 
-    OpenVINO moves a quantizer in front of a concatenation, with a zero point for each of its parts
-    along that axis, and then finds no place for them in the product of a layer, unless they are 0.
-    It looks through no maximum, and computes one with the quantizer.
+    It moves a quantizer in front of a concatenation, with a zero point for each of its parts along
+    that axis, and then finds no place for them in the product of a layer that reads tokens, or in
+    channels that a `DepthToSpace` makes pixels of, unless they are 0. It looks through no maximum,
+    and computes one with the quantizer.
 
     Args:
         graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
@@ -66,7 +68,12 @@ def add_concatenation_barriers(graph: "ir.Graph") -> None:
     for node in [one for one in graph if one.op_type == "Concat" and not one.domain]:
         joined = node.outputs[0]
         rank = joined.shape.rank() if joined.shape is not None else 0
-        if node.attributes["axis"].as_int() in (-1, rank - 1) or not _reaches_product(joined):
+        axis = node.attributes["axis"].as_int()
+        is_last, is_channels = axis in (-1, rank - 1), axis in (_CHANNELS, _CHANNELS - rank)
+        is_refused = (not is_last and _reaches(joined, _is_product)) or (
+            is_channels and _reaches(joined, _quantizes_shuffled)
+        )
+        if not is_refused:
             continue
         readers = list(joined.uses())
         least = shared_constant(graph, "negative_infinity", np.array(-np.inf, np.float32))
@@ -77,15 +84,26 @@ def add_concatenation_barriers(graph: "ir.Graph") -> None:
             reader.replace_input_with(index, barrier.outputs[0])
 
 
-def _reaches_product(value: "ir.Value") -> bool:
-    """Return whether a product with stored integers reads `value`, moved and clamped at most."""
+def _reaches(value: "ir.Value", wanted: "Callable[[ir.Node], bool]") -> bool:
+    """Return whether a node that is `wanted` reads `value`, moved, rounded and clamped at most."""
     for node in consumers(value):
-        if node.op_type == "MatMul" and stored_integers(input_of(node, 1)) is not None:
-            return True
         passes = node.op_type in _PASSED or is_movement(node)
-        if passes and any(map(_reaches_product, node.outputs)):
+        if wanted(node) or (passes and any(_reaches(one, wanted) for one in node.outputs)):
             return True
     return False
+
+
+def _is_product(node: "ir.Node") -> bool:
+    return node.op_type == "MatMul" and stored_integers(input_of(node, 1)) is not None
+
+
+def _quantizes_shuffled(node: "ir.Node") -> bool:
+    """Return whether `node` rounds what a `DepthToSpace` makes pixels of."""
+    return node.op_type == "QuantizeLinear" and _reaches(node.outputs[0], _shuffles)
+
+
+def _shuffles(node: "ir.Node") -> bool:
+    return node.op_type == "DepthToSpace"
 
 
 def _keep_float_weights(graph: "ir.Graph") -> None:

@@ -128,3 +128,31 @@ def test_cubic_resizes_to_fewer_pixels_run(
     (found,) = onnxruntime.InferenceSession(file.path).run(None, {"x": x.numpy()})
     expected = quantized(x)
     assert (torch.as_tensor(found) - expected).norm() < 0.01 * expected.norm()
+
+
+class JoinedChannels(nn.Module):
+    """Channels of two layers that become pixels, as in networks for super-resolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 1)
+        self.layer = nn.Conv2d(2, 3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        x = nn.functional.pixel_shuffle(torch.cat([x, self.second(x)], 1), 2)
+        result: torch.Tensor = self.layer(x)
+        return result
+
+
+def test_openvino_reads_joined_channels_that_become_pixels(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 6, 6)
+    quantized = nncfx.quantize(JoinedChannels().eval(), [x - 0.5], target="openvino")
+    path = tmp_path / "joined.onnx"
+    nncfx.export_onnx(quantized, path, x, "openvino", dynamic_batch=False)
+    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad():
+        expected = quantized(x).numpy()
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
