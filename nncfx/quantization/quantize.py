@@ -23,6 +23,7 @@ from nncfx.quantization.options import (
     preset_requests,
     resolved,
 )
+from nncfx.quantization.packing.pack_weights import codes_mend
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.quantization.placement.placement_options import SpecRequest
 from nncfx.quantization.placement.plan_model import plan_model, warn_of_plan
@@ -137,7 +138,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
             inputs = list(inputs)
         _prepare(network, methods, inputs, folds=per_tensor)
         plan = plan_model(network, target, placement, options.overflow_fix)
-        _report(plan, hardware)
+        _report(plan, hardware, codes_mend(network))
         _quantize(network, plan, methods, inputs)
     except BaseException:
         network.nncf.remove(QuantizationPlan.algorithm)
@@ -298,7 +299,7 @@ def _warn_slow_weights(plan: QuantizationPlan, hardware: Hardware) -> None:
         )
 
 
-def _report(plan: QuantizationPlan, hardware: Hardware) -> None:
+def _report(plan: QuantizationPlan, hardware: Hardware, packed_mend: str) -> None:
     """Warn of products that stay in float or saturate, and of weights that gain no time.
 
     Raises:
@@ -309,6 +310,7 @@ def _report(plan: QuantizationPlan, hardware: Hardware) -> None:
         mend = "Widen the scopes, or choose another target."
         if any("." in one.address.rpartition("/")[2] for one in plan.float_operations):
             mend = "It calls operators of torch.export: quantize the module that was exported."
+        mend = packed_mend.lstrip() or mend
         raise CompressionError(
             f"Nothing in the model can be quantized for {plan.hardware}: "
             f"{'; '.join(sorted(reasons)[:5]) or 'it computes nothing in float'}. "

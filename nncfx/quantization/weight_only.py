@@ -13,7 +13,7 @@ from nncfx.network import NNCFNetwork, wrap
 from nncfx.operators import functions_of, operation_kind
 from nncfx.quantization.grid.plan import FloatOperation, PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.spec import QuantizerSpec
-from nncfx.quantization.packing.pack_weights import pack_weights
+from nncfx.quantization.packing.pack_weights import codes_mend, pack_weights
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.quantization.placement.operands import operands_of
 from nncfx.quantization.placement.scope_check import check_scopes
@@ -243,7 +243,8 @@ def _check_found(model: NNCFNetwork, planned: Mapping[str, PlannedQuantizer]) ->
     if not planned:
         raise GraphError(
             "The model has no linear, convolutional, recurrent or embedding layer outside of "
-            "ignored_scopes whose weight is a parameter, so there is nothing to quantize." + mend,
+            "ignored_scopes whose weight is a parameter, so there is nothing to quantize."
+            + (codes_mend(model) or mend),
         )
     if mend:
         _LOGGER.warning("quantize_weights leaves weights alone that are no parameters.%s", mend)

@@ -32,6 +32,7 @@ from nncfx.tracing.calls.model_copy import copy_of
 __all__ = [
     "become",
     "become_packed",
+    "codes_mend",
     "is_packed",
     "let_pretrained_save",
     "owners_of_weights",
@@ -119,6 +120,11 @@ def become_packed(modules: Sequence[nn.Module], stored: IntegerTensor) -> bool:
 def is_packed(model: nn.Module) -> bool:
     """Return whether `model` holds codes of weights in memory."""
     return any(isinstance(one, PackedWeight | PackedParameter) for one in model.modules())
+
+
+def codes_mend(model: nn.Module) -> str:
+    """Return the mend, after a blank, where `model` is quantized again; "" where it is not."""
+    return " Its weights are codes: quantize the float model instead." if is_packed(model) else ""
 
 
 def packed_layer(

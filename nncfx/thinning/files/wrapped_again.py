@@ -118,7 +118,8 @@ def _wrapped(
         with suppress(TracingError):
             return wrap(model, made, further_inputs=further)
         raise TracingError(
-            f"{error} These were made of the shapes in the file; pass example_inputs to load.",
+            f"{error} These were made of the shapes in the file: if it is of another model, take "
+            "that one; else pass example_inputs to load.",
         ) from error
 
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, CompressionError, GraphError
 from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear
 from nncfx.quantization.packing.pack_weights import unpack_weights
+from nncfx.quantization.quantize import quantize
 from nncfx.quantization.weight_only import quantize_weights
 
 transformers = pytest.importorskip("transformers")
@@ -200,3 +201,12 @@ def test_a_packed_layer_takes_nested_tensors() -> None:
     found = packed(torch.nested.nested_tensor(rows, layout=torch.jagged))
     for one, row in zip(found.unbind(), rows, strict=True):
         torch.testing.assert_close(one, packed(row))
+
+
+def test_codes_that_are_quantized_again_are_told_as_codes() -> None:
+    x = torch.randn(8, 32)
+    packed = quantize_weights(nn.Sequential(nn.Linear(32, 32)), example_inputs=x, pack=True)
+    with pytest.raises(CompressionError, match="Its weights are codes: quantize the float model"):
+        quantize(packed, [x])
+    with pytest.raises(GraphError, match="Its weights are codes: quantize the float model"):
+        quantize_weights(packed, example_inputs=x)
