@@ -25,7 +25,7 @@ from nncfx.export.passes.gemm_fusion_guards import (
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["add_concatenation_barriers", "add_fusion_barriers"]
+__all__ = ["add_concatenation_barriers", "add_fusion_barriers", "maximum_with_least"]
 
 _CHANNELS: Final = 1
 """Axis of the channels in what a convolution or a `Gemm` reads."""
@@ -63,8 +63,6 @@ def add_concatenation_barriers(graph: "ir.Graph") -> None:
     Args:
         graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
     """
-    import onnx_ir as ir
-
     for node in [one for one in graph if one.op_type == "Concat" and not one.domain]:
         joined = node.outputs[0]
         rank = joined.shape.rank() if joined.shape is not None else 0
@@ -76,12 +74,23 @@ def add_concatenation_barriers(graph: "ir.Graph") -> None:
         if not is_refused:
             continue
         readers = list(joined.uses())
-        least = shared_constant(graph, "negative_infinity", np.array(-np.inf, np.float32))
-        barrier = ir.node("Max", [joined, least], metadata_props=dict(node.metadata_props))
-        barrier.outputs[0].type, barrier.outputs[0].shape = joined.type, joined.shape
+        barrier = maximum_with_least(joined, node, graph)
         insert_after_value(joined, barrier, graph)
         for reader, index in readers:
             reader.replace_input_with(index, barrier.outputs[0])
+
+
+def maximum_with_least(value: "ir.Value", like: "ir.Node", graph: "ir.Graph") -> "ir.Node":
+    """Return a maximum of `value` and -inf, which is `value`; it is not in the graph yet.
+
+    OpenVINO moves neither quantizers nor scales past it.
+    """
+    import onnx_ir as ir
+
+    least = shared_constant(graph, "negative_infinity", np.array(-np.inf, np.float32))
+    node = ir.node("Max", [value, least], metadata_props=dict(like.metadata_props))
+    node.outputs[0].type, node.outputs[0].shape = value.type, value.shape
+    return node
 
 
 def _reaches(value: "ir.Value", wanted: "Callable[[ir.Node], bool]") -> bool:

@@ -12,11 +12,11 @@ from nncfx.export.ir.graph_edits import (
     constant_of,
     input_of,
     replace_node,
-    shared_constant,
     sole_consumer,
 )
 from nncfx.export.ir.grid_propagation import is_quantized
 from nncfx.export.ir.integer_weights import IntegerWeight
+from nncfx.export.passes.fusion_barriers import maximum_with_least
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -67,18 +67,13 @@ def average_padding_in_float(graph: "ir.Graph") -> None:
     """Keep averages that count the zeros around an image from being computed in bytes.
 
     OpenVINO puts bytes of 0 around the bytes of the image, which stand for zeros only where the
-    zero point is 0. A maximum with the lowest number changes nothing, and no scale moves past it.
+    zero point is 0. No scale moves past a maximum.
     """
-    import onnx_ir as ir
-
     for node in list(graph):
         pads = node.attributes.get_ints("pads", ()) if node.op_type == "AveragePool" else ()
         if not any(pads) or not _flag(node, "count_include_pad") or _has_zeros_of_0(node):
             continue
-        image = input_of(node)
-        lowest = shared_constant(graph, "lowest", np.asarray(np.finfo(np.float32).min))
-        floats = ir.node("Max", [image, lowest], metadata_props=dict(node.metadata_props))
-        floats.outputs[0].type, floats.outputs[0].shape = image.type, image.shape
+        floats = maximum_with_least(input_of(node), node, graph)
         graph.insert_before(node, floats)
         node.replace_input_with(0, floats.outputs[0])
 
