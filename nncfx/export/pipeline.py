@@ -22,6 +22,7 @@ from nncfx.export.passes.integer_forms import (
     scale_after_products,
     use_global_pooling,
     use_matrix_products,
+    wrap_by_slices,
 )
 from nncfx.export.passes.packed_weights import IN_FLOAT, pack_weights
 from nncfx.export.passes.recurrent_weights import (
@@ -226,6 +227,13 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         reason="weights of four bits take half a byte in the file; the runtime unpacks them",
         run=lambda draft: pack_int4(draft.model),
         applies=lambda target: target.folds_casts_of_weights,
+    ),
+    ExportPass(
+        name="wrap_by_slices",
+        reason="OpenVINO reads no circular padding",
+        run=lambda draft: wrap_by_slices(draft.graph),
+        always=True,
+        applies=_works_around("wrap_by_slices"),
     ),
     ExportPass(
         name="remove_unused",

@@ -217,6 +217,7 @@ _ALL: Final = (
             "subsample_pixels",
             "add_concatenation_barriers",
             "average_padding_in_float",
+            "wrap_by_slices",
         ),
         saturation_mend=f"OpenVINO has no setting for it: take {_SEVEN_BITS}.",
     ),

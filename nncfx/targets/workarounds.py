@@ -134,6 +134,15 @@ WORKAROUNDS: Final = (
         "low_precision_transformations/src/avg_pool.cpp",
     ),
     Workaround(
+        name="circular_padding_refused",
+        applied_by="wrap_by_slices",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="refuses a Pad of the mode wrap",
+        link="https://github.com/openvinotoolkit/openvino/blob/master/src/frontends/onnx/frontend/"
+        "src/op/pad.cpp",
+    ),
+    Workaround(
         name="recurrent_weights_refused",
         applied_by="write_recurrent_weights_in_float",
         runtime="openvino",

@@ -174,6 +174,13 @@ def padded_with_zero_bytes(folder: Path) -> bool:
     return bool(abs(averages("z")[0, 0, 0, 0] - right) > 0.01)
 
 
+def circular_padding_refused(folder: Path) -> bool:
+    graph = """g (float[1,8] x) => (float[1,10] y) { y = Pad<mode = "wrap">(x, sides) }"""
+    with pytest.raises(RuntimeError, match="wrap"):
+        ov.Core().read_model(written(folder, graph, {"sides": np.array([0, 1, 0, 1])}))
+    return True
+
+
 def decoded_in_each_call(folder: Path) -> bool:
     def kept(decode: str) -> set[str]:
         graph = f"""g (float[1,4,8,8] x) => (float[1,6,8,8] y) {{ {decode}
@@ -238,6 +245,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     decoded_in_each_call,
     strides_moved,
     padded_with_zero_bytes,
+    circular_padding_refused,
     recurrent_weights_refused,
     joined_tokens_refused,
     shuffled_channels_refused,

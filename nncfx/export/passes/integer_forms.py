@@ -1,4 +1,4 @@
-"""Write operations in the form for which runtimes have an integer kernel."""
+"""Write operations in the form for which runtimes have a kernel, of integers where it may be."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -12,6 +12,7 @@ from nncfx.export.ir.graph_edits import (
     constant_of,
     input_of,
     replace_node,
+    shared_constant,
     sole_consumer,
 )
 from nncfx.export.ir.grid_propagation import is_quantized
@@ -27,6 +28,7 @@ __all__ = [
     "scale_after_products",
     "use_global_pooling",
     "use_matrix_products",
+    "wrap_by_slices",
 ]
 
 _LOGGER = logging.getLogger(__name__)
@@ -84,6 +86,50 @@ def _has_zeros_of_0(node: "ir.Node") -> bool:
         return False
     zero_point = constant_of(read.inputs[2]) if len(read.inputs) > 2 else np.zeros(1)  # noqa: PLR2004 (the optional one)
     return zero_point is not None and not zero_point.any()
+
+
+def wrap_by_slices(graph: "ir.Graph") -> None:
+    """Write circular padding as the concatenation of what it is: OpenVINO reads no other form."""
+    for node in list(graph):
+        if node.op_type != "Pad" or node.attributes.get_string("mode") != "wrap":
+            continue
+        pads = constant_of(node.inputs[1])
+        if len(node.inputs) > 3 or pads is None or pads.min() < 0:  # noqa: PLR2004 (axes of its own)
+            continue
+        value = input_of(node)
+        for axis, (before, after) in enumerate(pads.reshape(2, -1).T.tolist()):
+            value = _wrapped(value, axis, before, after, node, graph)
+        final = value.producer()
+        if final is not None and value is not node.inputs[0]:
+            graph.remove(final)
+            replace_node(node, final, graph)
+
+
+def _wrapped(
+    value: "ir.Value", axis: int, before: int, after: int, pad: "ir.Node", graph: "ir.Graph"
+) -> "ir.Value":
+    """Return `value` with its last `before` entries in front of it and its first ones behind."""
+    import onnx_ir as ir
+
+    last = (-before, np.iinfo(np.int64).max)
+    bounds = [last] * bool(before) + [None] + [(0, after)] * bool(after)
+    parts: list[ir.Value] = []
+    for one in bounds:
+        if one is None:
+            parts.append(value)
+            continue
+        numbers = [np.array([number], np.int64) for number in (*one, axis)]
+        inputs = [shared_constant(graph, f"index_{each.item()}", each) for each in numbers]
+        part = ir.node("Slice", [value, *inputs], metadata_props=dict(pad.metadata_props))
+        part.outputs[0].type = value.type
+        graph.insert_before(pad, part)
+        parts.append(part.outputs[0])
+    if len(parts) == 1:
+        return value
+    whole = ir.node("Concat", parts, {"axis": axis}, metadata_props=dict(pad.metadata_props))
+    whole.outputs[0].type = value.type
+    graph.insert_before(pad, whole)
+    return whole.outputs[0]
 
 
 def _reaches_beyond(node: "ir.Node", pads: Sequence[int]) -> bool:

@@ -125,3 +125,23 @@ def test_averages_of_what_is_never_negative_stay_in_integers(tmp_path: Path) -> 
     quantized = nncfx.quantize(model, [x], target="openvino")
     path = nncfx.export_onnx(quantized, tmp_path / "m.onnx", x).path
     assert "Max" not in {node.op_type for node in onnx.load(path).graph.node}
+
+
+@pytest.mark.parametrize("is_quantized", [False, True])
+@pytest.mark.parametrize("target", ["openvino", "onnxruntime"])
+def test_circular_padding_runs(target: str, tmp_path: Path, *, is_quantized: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 9, 7)
+    layers = [
+        nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular"),
+        nn.CircularPad2d((2, 0, 0, 1)),
+        nn.Conv2d(4, 4, 3),
+    ]
+    model: nn.Module = nn.Sequential(*layers).eval()
+    if is_quantized:
+        model = nncfx.quantize(model, [x], target=target)
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", x, target).path
+    with runtime_named(target).build(path, BuildOptions()) as session:
+        found = torch.from_numpy(session.run(x)[0])
+    expected = model(x)
+    assert (found - expected).norm() < 5e-3 * expected.norm()
