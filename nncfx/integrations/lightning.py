@@ -161,7 +161,7 @@ class CompressionCallback(pl.Callback):
                 one.kth_best_model_path, one.best_model_path = "", ""
             elif isinstance(one, pl.callbacks.EarlyStopping):
                 worst = math.inf if one.mode == "min" else -math.inf
-                one.wait_count, one.best_score = 0, torch.tensor(worst)
+                one.wait_count, one.best_score = 0, torch.full_like(one.best_score, worst)
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
