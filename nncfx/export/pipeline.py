@@ -14,7 +14,7 @@ from nncfx.export.passes.float32_upcast import upcast_to_float32
 from nncfx.export.passes.folded_norms import fold_batch_norms
 from nncfx.export.passes.folded_weights import decode_on_loading, pack_int4
 from nncfx.export.passes.fusion import arrange_quantizers
-from nncfx.export.passes.fusion_barriers import add_concatenation_barriers, add_fusion_barriers
+from nncfx.export.passes.fusion_barriers import add_fusion_barriers, add_quantizer_barriers
 from nncfx.export.passes.integer_biases import add_integer_biases
 from nncfx.export.passes.integer_forms import (
     average_padding_in_float,
@@ -209,11 +209,11 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         applies=_works_around("add_fusion_barriers"),
     ),
     ExportPass(
-        name="add_concatenation_barriers",
-        reason="a quantizer that OpenVINO would move in front of joined tokens, to no good place",
-        run=lambda draft: add_concatenation_barriers(draft.graph),
+        name="add_quantizer_barriers",
+        reason="quantizers that OpenVINO would move in front of joined tokens, or into extremes",
+        run=lambda draft: add_quantizer_barriers(draft.graph),
         requires=("no fake quantizers",),
-        applies=_works_around("add_concatenation_barriers"),
+        applies=_works_around("add_quantizer_barriers"),
     ),
     ExportPass(
         name="decode_on_loading",

@@ -215,7 +215,7 @@ _ALL: Final = (
         workarounds=(
             "write_recurrent_weights_in_float",
             "subsample_pixels",
-            "add_concatenation_barriers",
+            "add_quantizer_barriers",
             "average_padding_in_float",
             "wrap_by_slices",
         ),

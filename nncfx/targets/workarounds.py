@@ -154,7 +154,7 @@ WORKAROUNDS: Final = (
     ),
     Workaround(
         name="joined_tokens_refused",
-        applied_by="add_concatenation_barriers",
+        applied_by="add_quantizer_barriers",
         runtime="openvino",
         seen="2026.4.1",
         habit="moves a quantizer with a zero point in front of a concatenation along any axis but "
@@ -163,8 +163,18 @@ WORKAROUNDS: Final = (
         "low_precision_transformations/src/mat_mul.cpp",
     ),
     Workaround(
+        name="rounded_extremes_wrong",
+        applied_by="add_quantizer_barriers",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="computes the greatest or least of floats along axes wrongly where a quantizer is "
+        "behind, which it makes a part of the reduction",
+        link="https://github.com/openvinotoolkit/openvino/blob/master/src/plugins/intel_cpu/src/"
+        "nodes/reduce.cpp",
+    ),
+    Workaround(
         name="shuffled_channels_refused",
-        applied_by="add_concatenation_barriers",
+        applied_by="add_quantizer_barriers",
         runtime="openvino",
         seen="2026.4.1",
         habit="moves a quantizer with a zero point in front of a concatenation of channels, and "

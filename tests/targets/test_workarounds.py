@@ -220,6 +220,22 @@ def joined_tokens_refused(folder: Path) -> bool:
     return True
 
 
+def rounded_extremes_wrong(folder: Path) -> bool:
+    def found(greatest: str) -> np.ndarray:
+        graph = f"""g (float[2,5,8] x) => (float[2,8] o) {{ {greatest}
+            q = QuantizeLinear(m, s, z) o = DequantizeLinear(q, s, z) }}"""
+        path = written(folder, graph, {"axis": np.array([1]), "least": FLOAT(-np.inf)})
+        result: np.ndarray = ov.Core().compile_model(path, "CPU")(values)[0]
+        return result
+
+    values = RNG.normal(size=(2, 5, 8)).astype(FLOAT)
+    reduced = "ReduceMax<keepdims = 0>(y, axis)"
+    apart = found(f"y = Sigmoid(x) e = {reduced} m = Max(e, least)")
+    expected = np.round(1 / (1 + np.exp(-values.max(1))) / 0.05) * 0.05
+    assert np.abs(apart - expected).max() < 0.06
+    return bool(np.abs(found(f"y = Sigmoid(x) m = {reduced}") - expected).max() > 0.2)
+
+
 def shuffled_channels_refused(folder: Path) -> bool:
     def path(joined: str) -> Path:
         graph = f"""g (float[2,4,3,3] x, float[2,4,3,3] y) => (float[2,2,6,6] o) {{ {joined}
@@ -248,6 +264,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     circular_padding_refused,
     recurrent_weights_refused,
     joined_tokens_refused,
+    rounded_extremes_wrong,
     shuffled_channels_refused,
 )
 

@@ -25,12 +25,13 @@ from nncfx.export.passes.gemm_fusion_guards import (
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["add_concatenation_barriers", "add_fusion_barriers", "maximum_with_least"]
+__all__ = ["add_fusion_barriers", "add_quantizer_barriers", "maximum_with_least"]
 
 _CHANNELS: Final = 1
 """Axis of the channels in what a convolution or a `Gemm` reads."""
 _PASSED: Final = frozenset({"QuantizeLinear", "DequantizeLinear", "Relu", "Clip"})
 """What OpenVINO moves a quantizer through, beside movements."""
+_EXTREMES: Final = frozenset({"ReduceMax", "ReduceMin", "GlobalMaxPool"})
 
 
 def add_fusion_barriers(graph: "ir.Graph") -> None:
@@ -52,32 +53,43 @@ def add_fusion_barriers(graph: "ir.Graph") -> None:
     _keep_axes_of_cubic_resizes(graph)
 
 
-def add_concatenation_barriers(graph: "ir.Graph") -> None:
-    """Let a maximum with -inf stand behind concatenations that OpenVINO could not compute else.
+def add_quantizer_barriers(graph: "ir.Graph") -> None:
+    """Let a maximum with -inf stand where OpenVINO would move a quantizer to a wrong place.
 
-    It moves a quantizer in front of a concatenation, with a zero point for each of its parts along
-    that axis, and then finds no place for them in the product of a layer that reads tokens, or in
-    channels that a `DepthToSpace` makes pixels of, unless they are 0. It looks through no maximum,
-    and computes one with the quantizer.
+    It moves one in front of a concatenation, with a zero point for each of its parts along that
+    axis, and then finds no place for them in the product of a layer that reads tokens, or in
+    channels that a `DepthToSpace` makes pixels of, unless they are 0. And it makes one a part of
+    the greatest or least of floats, which it then computes wrongly. It looks through no maximum of
+    two, and computes one with the quantizer.
 
     Args:
         graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
     """
-    for node in [one for one in graph if one.op_type == "Concat" and not one.domain]:
+    for node in [one for one in graph if not one.domain and _needs_barrier(one)]:
         joined = node.outputs[0]
-        rank = joined.shape.rank() if joined.shape is not None else 0
-        axis = node.attributes["axis"].as_int()
-        is_last, is_channels = axis in (-1, rank - 1), axis in (_CHANNELS, _CHANNELS - rank)
-        is_refused = (not is_last and _reaches(joined, _is_product)) or (
-            is_channels and _reaches(joined, _quantizes_shuffled)
-        )
-        if not is_refused:
-            continue
         readers = list(joined.uses())
         barrier = maximum_with_least(joined, node, graph)
         insert_after_value(joined, barrier, graph)
         for reader, index in readers:
             reader.replace_input_with(index, barrier.outputs[0])
+
+
+def _needs_barrier(node: "ir.Node") -> bool:
+    import onnx_ir as ir
+
+    if node.op_type == "Concat":
+        return _is_refused(node)
+    return node.op_type in _EXTREMES and node.outputs[0].dtype == ir.DataType.FLOAT
+
+
+def _is_refused(concatenation: "ir.Node") -> bool:
+    joined = concatenation.outputs[0]
+    rank = joined.shape.rank() if joined.shape is not None else 0
+    axis = concatenation.attributes["axis"].as_int()
+    is_last, is_channels = axis in (-1, rank - 1), axis in (_CHANNELS, _CHANNELS - rank)
+    return (not is_last and _reaches(joined, _is_product)) or (
+        is_channels and _reaches(joined, _quantizes_shuffled)
+    )
 
 
 def maximum_with_least(value: "ir.Value", like: "ir.Node", graph: "ir.Graph") -> "ir.Node":

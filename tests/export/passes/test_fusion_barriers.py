@@ -156,3 +156,30 @@ def test_openvino_reads_joined_channels_that_become_pixels(tmp_path: Path) -> No
     with torch.no_grad():
         expected = quantized(x).numpy()
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+class Pooled(nn.Module):
+    """A head on the greatest and the least of each channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Conv2d(3, 8, 1), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.silu(self.first(x))
+        pooled = torch.cat([x.amax((2, 3)), x.amin((2, 3))], 1)
+        result: torch.Tensor = self.head(pooled)
+        return result
+
+
+def test_openvino_rounds_the_greatest_and_the_least(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 6, 6)
+    quantized = nncfx.quantize(Pooled().eval(), [x], target="openvino")
+    path = tmp_path / "pooled.onnx"
+    nncfx.export_onnx(quantized, path, x, "openvino")
+    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad():
+        expected = quantized(x).numpy()
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
