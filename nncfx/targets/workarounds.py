@@ -173,6 +173,15 @@ WORKAROUNDS: Final = (
         "nodes/reduce.cpp",
     ),
     Workaround(
+        name="channels_padded_with_zero_bytes",
+        applied_by="add_quantizer_barriers",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="puts bytes of 0 beside channels that are integers, where their zero point is meant",
+        link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/"
+        "low_precision_transformations/src/pad.cpp",
+    ),
+    Workaround(
         name="shuffled_channels_refused",
         applied_by="add_quantizer_barriers",
         runtime="openvino",

@@ -236,6 +236,26 @@ def rounded_extremes_wrong(folder: Path) -> bool:
     return bool(np.abs(found(f"y = Sigmoid(x) m = {reduced}") - expected).max() > 0.2)
 
 
+def channels_padded_with_zero_bytes(folder: Path) -> bool:
+    def found(padded: str) -> np.ndarray:
+        graph = f"""g (float[2,8,6,6] x) => (float[2,4,6,6] o) {{ {READ} {padded}
+            q = QuantizeLinear(p, s, z) d = DequantizeLinear(q, s, z)
+            wd = DequantizeLinear(w, ws, wz) o = Conv(d, wd) }}"""
+        pads = np.array([0, 0, 0, 0, 0, 2, 0, 0])
+        constants = {"w": weight, "pads": pads, "least": FLOAT(-np.inf)}
+        result: np.ndarray = ov.Core().compile_model(written(folder, graph, constants), "CPU")(x)[
+            0
+        ]
+        return result
+
+    x, weight = RNG.normal(size=(2, 8, 6, 6)).astype(FLOAT), int8(4, 10, 1, 1)
+    steps = np.clip(np.round(x / 0.05), -128, 127) * 0.05
+    expected = np.einsum("nchw,oc->nohw", steps, weight[:, :8, 0, 0] * 0.01)
+    apart = found("e = Max(xd, least) p = Pad(e, pads)")
+    assert np.abs(apart - expected).max() < 0.01 * np.abs(expected).max()
+    return bool(np.abs(found("p = Pad(xd, pads)") - expected).max() > 0.2 * np.abs(expected).max())
+
+
 def shuffled_channels_refused(folder: Path) -> bool:
     def path(joined: str) -> Path:
         graph = f"""g (float[2,4,3,3] x, float[2,4,3,3] y) => (float[2,2,6,6] o) {{ {joined}
@@ -265,6 +285,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     recurrent_weights_refused,
     joined_tokens_refused,
     rounded_extremes_wrong,
+    channels_padded_with_zero_bytes,
     shuffled_channels_refused,
 )
 

@@ -59,19 +59,36 @@ def add_quantizer_barriers(graph: "ir.Graph") -> None:
     It moves one in front of a concatenation, with a zero point for each of its parts along that
     axis, and then finds no place for them in the product of a layer that reads tokens, or in
     channels that a `DepthToSpace` makes pixels of, unless they are 0. And it makes one a part of
-    the greatest or least of floats, which it then computes wrongly. It looks through no maximum of
-    two, and computes one with the quantizer.
+    the greatest or least of floats, which it then computes wrongly; and bytes that it puts beside
+    channels stand for zeros only where the zero point is 0. It looks through no maximum of two,
+    and computes one with the quantizer.
 
     Args:
         graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
     """
-    for node in [one for one in graph if not one.domain and _needs_barrier(one)]:
-        joined = node.outputs[0]
-        readers = list(joined.uses())
-        barrier = maximum_with_least(joined, node, graph)
-        insert_after_value(joined, barrier, graph)
-        for reader, index in readers:
-            reader.replace_input_with(index, barrier.outputs[0])
+    for node in [one for one in graph if not one.domain]:
+        if _pads_channels(node):
+            before = maximum_with_least(input_of(node), node, graph)
+            graph.insert_before(node, before)
+            node.replace_input_with(0, before.outputs[0])
+        elif _needs_barrier(node):
+            value = node.outputs[0]
+            readers = list(value.uses())
+            behind = maximum_with_least(value, node, graph)
+            insert_after_value(value, behind, graph)
+            for reader, index in readers:
+                reader.replace_input_with(index, behind.outputs[0])
+
+
+def _pads_channels(node: "ir.Node") -> bool:
+    """Return whether `node` puts constants beside the channels of integers."""
+    if node.op_type != "Pad" or not is_dequantized(input_of(node)):
+        return False
+    pads = constant_of(node.inputs[1])
+    is_constant = node.attributes.get_string("mode", "constant") == "constant"
+    return (
+        is_constant and pads is not None and bool((pads.reshape(2, -1)[:, _CHANNELS:2] > 0).any())
+    )
 
 
 def _needs_barrier(node: "ir.Node") -> bool:

@@ -183,3 +183,29 @@ def test_openvino_rounds_the_greatest_and_the_least(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = quantized(x).numpy()
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+class Widened(nn.Module):
+    """Adds zeros to the channels that it passes on, as PyramidNet does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Conv2d(size, size + 2, 3, padding=1) for size in (4, 6)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x) + nn.functional.pad(x, (0, 0, 0, 0, 0, 2))
+        return x
+
+
+def test_openvino_adds_channels_of_zeros(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 6, 6)
+    quantized = nncfx.quantize(Widened().eval(), [x], target="openvino")
+    path = tmp_path / "widened.onnx"
+    nncfx.export_onnx(quantized, path, x, "openvino")
+    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad():
+        expected = quantized(x)
+    assert (torch.as_tensor(found) - expected).norm() < 0.02 * expected.norm()
