@@ -173,6 +173,16 @@ WORKAROUNDS: Final = (
         "nodes/reduce.cpp",
     ),
     Workaround(
+        name="flat_products_unwritten",
+        applied_by="add_quantizer_barriers",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="makes one kernel of small products of matrices in a row without biases, which "
+        "reads memory that nothing has written",
+        link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/snippets/src/"
+        "pass/tokenization.cpp",
+    ),
+    Workaround(
         name="channels_padded_with_zero_bytes",
         applied_by="add_quantizer_barriers",
         runtime="openvino",

@@ -236,6 +236,28 @@ def rounded_extremes_wrong(folder: Path) -> bool:
     return bool(np.abs(found(f"y = Sigmoid(x) m = {reduced}") - expected).max() > 0.2)
 
 
+def flat_products_unwritten(folder: Path) -> bool:
+    def found(first: str) -> np.ndarray:
+        graph = f"""g (float[8,16] x) => (float[8,16] o) {{ {READ}
+            wd = DequantizeLinear(w, ws, wz) {first}
+            q = QuantizeLinear(h, hs, z) d = DequantizeLinear(q, hs, z)
+            vd = DequantizeLinear(v, ws, wz) o = MatMul(d, vd) }}"""
+        constants = {"w": weights[0], "v": weights[1], "hs": FLOAT(0.2), "least": FLOAT(-np.inf)}
+        result: np.ndarray = ov.Core().compile_model(written(folder, graph, constants), "CPU")(x)[
+            0
+        ]
+        return result
+
+    x, weights = RNG.normal(size=(8, 16)).astype(FLOAT), (int8(16, 48), int8(48, 16))
+    steps = np.clip(np.round(x / 0.05), -128, 127) * 0.05
+    hidden = np.clip(np.round(steps @ (weights[0] * 0.01) / 0.2), -128, 127) * 0.2
+    expected = hidden @ (weights[1] * 0.01)
+    apart = found("m = MatMul(xd, wd) h = Max(m, least)")
+    assert np.abs(apart - expected).max() < 0.05 * np.abs(expected).max()
+    differs = np.abs(found("h = MatMul(xd, wd)") - expected).max()
+    return not differs < 0.2 * np.abs(expected).max()  # nan among them
+
+
 def channels_padded_with_zero_bytes(folder: Path) -> bool:
     def found(padded: str) -> np.ndarray:
         graph = f"""g (float[2,8,6,6] x) => (float[2,4,6,6] o) {{ {READ} {padded}
@@ -285,6 +307,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     recurrent_weights_refused,
     joined_tokens_refused,
     rounded_extremes_wrong,
+    flat_products_unwritten,
     channels_padded_with_zero_bytes,
     shuffled_channels_refused,
 )

@@ -14,7 +14,7 @@ from nncfx.export.ir.graph_edits import (
     shared_constant,
 )
 from nncfx.export.ir.grid_propagation import is_movement
-from nncfx.export.ir.layer_inputs import OUTPUT_AXIS, is_dequantized, stored_integers
+from nncfx.export.ir.layer_inputs import BIAS, OUTPUT_AXIS, is_dequantized, stored_integers
 from nncfx.export.passes.gemm_fusion_guards import (
     prevent_bias_fusion,
     prevent_clamp_fusion,
@@ -60,8 +60,9 @@ def add_quantizer_barriers(graph: "ir.Graph") -> None:
     axis, and then finds no place for them in the product of a layer that reads tokens, or in
     channels that a `DepthToSpace` makes pixels of, unless they are 0. And it makes one a part of
     the greatest or least of floats, which it then computes wrongly; and bytes that it puts beside
-    channels stand for zeros only where the zero point is 0. It looks through no maximum of two,
-    and computes one with the quantizer.
+    channels stand for zeros only where the zero point is 0. Of products of matrices in a row
+    without biases it makes one kernel, which reads what nothing has written. It looks through no
+    maximum of two, and computes one with the quantizer.
 
     Args:
         graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
@@ -96,7 +97,17 @@ def _needs_barrier(node: "ir.Node") -> bool:
 
     if node.op_type == "Concat":
         return _is_refused(node)
+    if node.op_type in ("Gemm", "MatMul"):
+        return _is_flat_product(node)
     return node.op_type in _EXTREMES and node.outputs[0].dtype == ir.DataType.FLOAT
+
+
+def _is_flat_product(node: "ir.Node") -> bool:
+    """Return whether `node` multiplies a matrix by stored integers, and adds no bias."""
+    shape = node.outputs[0].shape
+    is_flat = shape is not None and shape.rank() == 2  # noqa: PLR2004 (a matrix)
+    has_bias = len(node.inputs) > BIAS
+    return is_flat and not has_bias and stored_integers(input_of(node, 1)) is not None
 
 
 def _is_refused(concatenation: "ir.Node") -> bool:

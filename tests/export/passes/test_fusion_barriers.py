@@ -209,3 +209,17 @@ def test_openvino_adds_channels_of_zeros(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = quantized(x)
     assert (torch.as_tensor(found) - expected).norm() < 0.02 * expected.norm()
+
+
+def test_openvino_multiplies_matrices_without_biases(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(8, 16)
+    layers = [nn.Linear(16, 48, bias=False), nn.ReLU(), nn.Linear(48, 10, bias=False)]
+    quantized = nncfx.quantize(nn.Sequential(*layers).eval(), [x], target="openvino")
+    path = tmp_path / "flat.onnx"
+    nncfx.export_onnx(quantized, path, x, "openvino", dynamic_batch=False)
+    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x)
+    with torch.no_grad():
+        expected = quantized(x).numpy()
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
