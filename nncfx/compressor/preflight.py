@@ -250,7 +250,7 @@ def first_batch(name: str, loader: Iterable[Any]) -> tuple[Any, Any]:
         raise ArgumentError(
             f"The first batch of {name} is {found}; a batch is a pair (inputs, targets), where "
             "inputs may be a tensor, a tuple or a dict of keyword inputs. Wrap the loader, for "
-            "instance [(inputs, targets) for ... in loader], or use a collate_fn.",
+            "instance [(batch, batch['labels']) for batch in loader], or use a collate_fn.",
         )
     inputs, targets = batch
     if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(inputs)):

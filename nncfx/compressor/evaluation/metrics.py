@@ -34,7 +34,8 @@ def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
     The model is put into eval mode for the count and back afterwards. Outputs are scores of
     shape `n x classes`, of two classes at least, and targets class numbers of shape `n`; or, with
     a class for every position, `n x classes x ...` and `n x ...`. Targets of -100, which torch's
-    cross-entropy ignores, are left out.
+    cross-entropy ignores, are left out. Of an output with `logits`, as those of transformers,
+    these are the scores; there the classes may be last, as they are for tokens.
 
     Returns:
         The fraction; NaN where a score of a target that counts is NaN, which is no answer.
@@ -71,8 +72,7 @@ def right_answers(model: torch.nn.Module, batch: tuple[Any, Any]) -> torch.Tenso
     model.eval()
     try:
         with torch.no_grad():
-            scores = run(model, on_device(device, inputs))
-            _check_scores(scores, targets)
+            scores = _class_scores(run(model, on_device(device, inputs)), targets)
             is_right = (scores.argmax(dim=1) == targets.to(device)).cpu().to(torch.float64)
             is_lost = scores.isnan().any(dim=1).cpu() & counted(targets)
             answers: torch.Tensor = is_right.masked_fill(is_lost, math.nan)
@@ -173,8 +173,9 @@ def finite_metric(
     return value
 
 
-def _check_scores(scores: object, targets: object) -> None:
-    """Refuse what would be compared by broadcasting, or not at all."""
+def _class_scores(output: object, targets: object) -> torch.Tensor:
+    """Return the scores in an output, classes second; refuse what only broadcasting compares."""
+    scores = getattr(output, "logits", output)
     advice = "Pass a metric of your own: metric=lambda model, loader: ... (higher is better)."
     if not isinstance(scores, torch.Tensor) or not isinstance(targets, torch.Tensor):
         what = "output" if not isinstance(scores, torch.Tensor) else "target"
@@ -182,6 +183,8 @@ def _check_scores(scores: object, targets: object) -> None:
         raise ArgumentError(
             f"Accuracy needs tensors, and the {what} is a {type(kind).__name__}. {advice}",
         )
+    if scores is not output and scores.dim() > 1 and scores.shape[:-1] == targets.shape:
+        scores = scores.movedim(-1, 1)
     if scores.dim() < 2 or scores.shape[:1] + scores.shape[2:] != targets.shape:  # noqa: PLR2004
         raise ArgumentError(
             f"Accuracy needs scores of shape n x classes and n class numbers, and the shapes are "
@@ -202,3 +205,4 @@ def _check_scores(scores: object, targets: object) -> None:
             f"output, and {_IGNORED} where none counts; one is {others[0].item()}. Number the "
             f"classes from 0, and write {_IGNORED} for what the loss ignores. {advice}",
         )
+    return scores

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from transformers.modeling_outputs import TokenClassifierOutput
 
 from nncfx.compressor.evaluation.metrics import accuracy, finite_metric, metric_value
 from nncfx.errors import ArgumentError
@@ -103,6 +104,21 @@ def test_scores_that_are_nan_are_no_answers() -> None:
     assert accuracy(IDENTITY, [(masked, torch.tensor([1, 0]))]) == 1
     with pytest.raises(ArgumentError, match="'accuracy' of the dense model is nan"):
         finite_metric(accuracy, IDENTITY, [(scores, torch.tensor([0, 0]))], "dense")
+
+
+def test_logits_of_transformers_are_scores_with_the_classes_of_tokens_last() -> None:
+    class Wrapping(nn.Module):
+        def forward(self, x: torch.Tensor) -> TokenClassifierOutput:
+            return TokenClassifierOutput(logits=x)  # type: ignore[arg-type] # as transformers
+
+    assert accuracy(Wrapping(), [(torch.eye(4), torch.tensor([0, 1, 0, 3]))]) == 3 / 4
+    tokens = torch.zeros(3, 3, 3)  # as many tokens as classes
+    tokens[..., 1] = 1
+    targets = torch.tensor([[1, 1, 0], [1, 0, 0], [-100, 1, 1]])
+    assert accuracy(Wrapping(), [(tokens, targets)]) == 5 / 8
+    pixels = torch.zeros(2, 3, 4, 4)
+    pixels[:, 2] = 1
+    assert accuracy(Wrapping(), [(pixels, torch.full((2, 4, 4), 2))]) == 1
 
 
 def test_an_output_that_is_no_tensor_is_refused() -> None:
