@@ -67,7 +67,7 @@ def _layers(model: torch.nn.Module, example_inputs: ExampleInputs) -> dict[str, 
     counts: dict[str, int] = {}
     by_address = macs(graph)
     for operation in graph.operations:
-        if by_address.get(operation.address) and operation.parameters:
+        if by_address.get(operation.address):
             counts[operation.module] = (
                 counts.get(operation.module, 0) + by_address[operation.address]
             )

@@ -2,9 +2,11 @@
 
 import copy
 
+import pytest
 import torch
 from torch import nn
 
+import nncfx
 from nncfx.evidence.layer_table import layer_rows
 from nncfx.thinning import thin
 
@@ -54,6 +56,15 @@ def test_grouped_convolutions_count_their_own_inputs_only() -> None:
     model = nn.Conv2d(6, 6, 1, groups=3)
     (row,) = layer_rows(model, model, torch.ones(1, 6, 2, 2))
     assert (row.in_channels_before, row.macs_before) == (6, 6 * 2 * 4)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_weight_behind_hooks_is_that_of_its_layer(bias: bool) -> None:
+    before = nn.Sequential(nn.Conv2d(3, 4, 3, bias=bias), nn.ReLU(), nn.Flatten())
+    after = nncfx.quantize(copy.deepcopy(before), [IMAGE])
+    (row,) = layer_rows(before, after, IMAGE)
+    assert row.macs_before == row.macs_after == 4 * 27 * 16
+    assert row.channels_after == 4
 
 
 def test_times_go_to_their_layers() -> None:
