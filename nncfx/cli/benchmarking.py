@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
 from rich.table import Table
 
+from nncfx.cli.console import output_console
 from nncfx.cli.faults import FAULT, fault_text
 from nncfx.cli.signature import signature_inputs
 from nncfx.cli.timing.baseline import Change, changes, read_baseline
@@ -68,7 +68,7 @@ def run_benchmark(request: TimingRequest, output: BenchmarkOutput) -> int:
 
 
 def _show(found: Sequence[Series], layers: Table | None) -> None:
-    console = Console()
+    console = output_console()
     for table in (*map(series_table, found), *([layers] if layers else ())):
         console.print(table)
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from typer.core import TyperCommand
 from typing_extensions import override
@@ -16,6 +15,7 @@ from nncfx._version import __version__
 from nncfx.cli.comparing import diff
 from nncfx.cli.compressing import compress, demo, resume, status
 from nncfx.cli.configuring import configs
+from nncfx.cli.console import output_console
 from nncfx.cli.exporting import export, quantize
 from nncfx.cli.files import check_file, inspect_file, pack, unpack
 from nncfx.cli.inspecting import inspect
@@ -80,7 +80,7 @@ def version() -> None:
     table = Table("Package", "Version", box=box.SIMPLE_HEAD)
     for name, text in version_facts().items():
         table.add_row(name, text)
-    Console().print(table)
+    output_console().print(table)
 
 
 @application.command()
@@ -103,7 +103,7 @@ def report(
         raise ArgumentError(f"'{file}' would be replaced by its report. Name another --output.")
     check_file(file, ending=".json")
     path = write_report(output, Evidence.read(file))
-    Console().print(f"Report written to {path}", soft_wrap=True, markup=False)
+    output_console().print(f"Report written to {path}", soft_wrap=True, markup=False)
 
 
 application.command()(pack)

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from nncfx.cli.console import output_console
 from nncfx.cli.files import check_file
 from nncfx.errors import ArgumentError
 
@@ -125,7 +125,7 @@ def _flat(value: object, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _show(rows: list[dict[str, Any]], first: Path, second: Path) -> None:
-    console = Console()
+    console = output_console()
     if not rows:
         console.print(f"{first} and {second} hold the same", markup=False, soft_wrap=True)
         return

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TextIO
 
 import typer
-from rich.console import Console
 from typing_extensions import override
 
+from nncfx.cli.console import output_console
 from nncfx.cli.run_output import print_json, show_outcome, show_plan, show_status
 from nncfx.errors import ArgumentError, MissingExtraError
 
@@ -143,7 +143,7 @@ def status(
     else:
         show_status(found)
         if html is not None:
-            Console().print(f"Report written to {html}", soft_wrap=True, markup=False)
+            output_console().print(f"Report written to {html}", soft_wrap=True, markup=False)
 
 
 def _run(task: "Task", folder: Path, workers: int | None, as_json: bool, say: "Say") -> None:

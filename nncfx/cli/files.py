@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from nncfx.cli.console import output_console
 from nncfx.errors import ArgumentError
 from nncfx.report.format import bytes_text, count_text, ratio_text
 
@@ -104,7 +105,7 @@ def inspect_file(
             f"{row.entropy_bits:.2f}",
             f"{row.checksum:08x}",
         )
-    console = Console()
+    console = output_console()
     console.print(table)
     elements = sum(math.prod(row.shape) for row in rows)
     size = file.stat().st_size
@@ -172,7 +173,7 @@ def _target(source: Path, output: Path | None, suffix: str, *, force: bool) -> P
 def _print_sizes(path: Path, size: int, source: Path) -> None:
     before = source.stat().st_size
     ratio = f"{ratio_text(before / size)} smaller than" if size < before else "from"
-    Console().print(
+    output_console().print(
         f"{path}: {bytes_text(size)}, {ratio} {source} ({bytes_text(before)})",
         highlight=False,
         markup=False,

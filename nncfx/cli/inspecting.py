@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from nncfx.cli.console import output_console
 from nncfx.cli.files import check_file, inspect_file
 from nncfx.cli.sources import OpenedModel, is_code, model_source
 from nncfx.errors import ArgumentError
@@ -172,7 +172,7 @@ def _show_model(facts: Mapping[str, Any]) -> None:
             bytes_text(one["parameter_bytes"]) if one["parameter_bytes"] else "",
             ", ".join(one["algorithms"]),
         )
-    console = Console()
+    console = output_console()
     console.print(table)
     table = _table("Channels made by", "Groups", "Cannot go, because", numbers=("Groups",))
     for one in facts["channel_groups"]:
@@ -192,7 +192,7 @@ def _show_onnx(found: Mapping[str, Any]) -> None:
     table = _table("Operator", "Nodes", numbers=("Nodes",))
     for name, count in found["operators"].items():
         table.add_row(name, str(count))
-    console = Console()
+    console = output_console()
     console.print(table)
     table = _table("Weights", "Bytes", numbers=("Bytes",))
     for name, size in found["weight_bytes"].items():
@@ -217,7 +217,7 @@ def _show_tensors(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
             count_text(one["bytes"]),
             f"{one['zeros']:.1%}",
         )
-    console = Console()
+    console = output_console()
     console.print(table)
     total = sum(one["bytes"] for one in rows)
     console.print(

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from nncfx.cli.console import output_console
+from nncfx.evidence.formatting import candidate_words, number
 from nncfx.report.format import bytes_text, count_text, prefix_text, ratio_text
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def print_json(document: object) -> None:
 
 def show_plan(plan: "TaskPlan") -> None:
     """Print the stages of a task, its hooks, and what it is predicted to save."""
-    console = Console()
+    console = output_console()
     for stage in plan.stages:
         console.print(f"- {stage}", markup=False, highlight=False, soft_wrap=True)
     if plan.hooks:
@@ -90,14 +91,11 @@ def _best(found: "RunStatus") -> str:
     if found.best is None:
         stays = "; the dense model stays" if found.state == "ended" else ""
         return f"{best}: nothing keeps the budget{stays}"
-    chosen = ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-        for name, value in found.best.candidate.items()
-    )
+    chosen = candidate_words(found.best.candidate)
     unit = f" {found.unit}" if found.unit else ""
     return (
         f"{best}: {chosen}: {found.metric} {found.best.metric:.4f}, {found.objective} "
-        f"{found.best.objective:.6g}{unit}"
+        f"{number(found.best.objective)}{unit}"
     )
 
 

@@ -20,7 +20,7 @@ footprint: Final = Objective(
 )
 """Bytes of the non-zero parameters. Source: Condensa (Joseph et al., 2019), section 2."""
 
-macs: Final = Objective("MACs", "MACs", maximize=False, measure=methodcaller("macs"))
+macs: Final = Objective("MACs", "", maximize=False, measure=methodcaller("macs"))
 """Multiply-accumulates of one example."""
 
 parameters: Final = Objective("parameters", "", maximize=False, measure=methodcaller("parameters"))

@@ -250,9 +250,9 @@ def _comparison_marks(
 
 
 def outcome(study: StudyEvidence, sample: Sample) -> str:
-    """Return what became of `sample`: failed, dense, chosen, below the threshold or inside.
+    """Return what became of `sample`: failed, dense, chosen, below the threshold, near or inside.
 
-    Below it is also what is nearer to it than chance moves an accuracy.
+    Near is what reaches it by less than chance moves an accuracy.
     """
     if not sample.is_done:
         return "failed"
@@ -260,9 +260,9 @@ def outcome(study: StudyEvidence, sample: Sample) -> str:
         return "chosen"
     if sample.stage == "dense":
         return "dense"
-    if sample.accuracy is not None and not study.is_safe(sample):
-        return "below"
-    return "inside"
+    if sample.accuracy is None or study.is_safe(sample):
+        return "inside"
+    return "near" if sample.accuracy >= study.threshold else "below"
 
 
 def _legend(
@@ -277,7 +277,8 @@ def _legend(
     entries = [
         ("chosen", f"chosen level {level_text(study.chosen_level)}", "chosen" in shapes),
         ("inside", "inside the budget", "inside" in shapes),
-        ("below", "below the threshold or too near", "below" in shapes),
+        ("near", "reaches the threshold, but too near to be sure", "near" in shapes),
+        ("below", "below the threshold", "below" in shapes),
         ("failed", "failed", "failed" in shapes),
         ("dense", "dense model", "dense" in shapes),
         ("direct", "direct compression, no recovery", "direct" in shapes),

@@ -77,7 +77,7 @@ def prefix_texts(values: Sequence[float]) -> list[str]:
     (['8 k', '10 k', '12 k'], ['0', '0.5'])
     """
     top = max(map(abs, values), default=0.0)
-    size, prefix = next(((s, p) for s, p in _PREFIXES if top >= s * 10), (1.0, ""))
+    size, prefix = next(((s, p) for s, p in _PREFIXES if top >= s * 2), (1.0, ""))
     return [
         _signed(value, f"{abs(value) / size:.6g} {prefix}".rstrip()) if value else "0"
         for value in values

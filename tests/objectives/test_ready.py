@@ -12,7 +12,7 @@ from nncfx.objectives import Objective, Subject
     ("name", "expected", "unit", "maximize"),
     [
         ("footprint", 11.0, "bytes", False),
-        ("macs", 13.0, "MACs", False),
+        ("macs", 13.0, "", False),
         ("parameters", 17.0, "", False),
         ("throughput", 19.0, "examples/s", True),
         ("latency", 23.0, "ms", False),

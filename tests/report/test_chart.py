@@ -34,6 +34,21 @@ def test_every_sample_is_on_the_whole_chart_with_its_number(given: ModuleType) -
     assert [mark.shape for mark in chart.marks if not mark.number] == ["direct", "direct"]
 
 
+def test_what_reaches_the_threshold_by_less_than_chance_is_near_and_not_below(
+    given: ModuleType,
+) -> None:
+    threshold = given.STUDY.threshold
+    near, below, safe = (
+        dataclasses.replace(given.STUDY.samples[4], accuracy=threshold + gain, standard_error=0.01)
+        for gain in (0.015, -0.001, 0.025)
+    )
+    study = dataclasses.replace(given.STUDY, samples=(near, below, safe), caution=2.0)
+    assert [outcome(study, one) for one in study.samples] == ["near", "below", "inside"]
+    chart = study_charts(study, "accuracy", "s")[0]
+    words = [words for shape, words in chart.legend if shape in {"near", "below"}]
+    assert words == ["reaches the threshold, but too near to be sure", "below the threshold"]
+
+
 def test_marks_are_ordered_as_their_values_are(given: ModuleType) -> None:
     chart = study_charts(given.STUDY, "accuracy", "s")[0]
     by_number = {mark.number: mark for mark in chart.marks if mark.number}
