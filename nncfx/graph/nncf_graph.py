@@ -114,6 +114,10 @@ class NNCFGraph:
         """
         return selection.unmatched(self.operations, patterns)
 
+    def hint(self, pattern: str) -> str:
+        """Return " Did you mean 'x'?" for what an unmatched pattern may stand for, or ""."""
+        return selection.hint(self.operations, pattern)
+
     def to_json(self) -> str:
         """Return the graph as JSON text; equal graphs give equal text."""
         return encode((self.operations, self.edges, self.inputs, self.outputs))

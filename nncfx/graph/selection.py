@@ -1,12 +1,14 @@
 """Select operations by pattern: an address, a scope, a function, or a regular expression."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from nncfx.errors import did_you_mean
 from nncfx.graph.operations import Operation
 from nncfx.untrusted import REGULAR, is_found
 
-__all__ = ["matches", "select", "unmatched"]
+__all__ = ["hint", "matches", "select", "unmatched"]
 
 _FUNCTION: Final = "{function}"
 
@@ -45,3 +47,39 @@ def unmatched(operations: Sequence[Operation], patterns: Iterable[str]) -> list[
         GraphError: a regular expression does not compile, or takes too long.
     """
     return [one for one in patterns if not any(matches(one, each) for each in operations)]
+
+
+def hint(operations: Sequence[Operation], pattern: str) -> str:
+    """Return " Did you mean 'x'?" for what `pattern`, which selects nothing, may stand for.
+
+    That is the name of a function, the dotted name of a module or of a tensor in it, the class of
+    modules, or else the nearest address or scope by its letters; "" where nothing is near.
+    """
+    name = pattern.removeprefix(_FUNCTION).strip("{}")
+    functions = dict.fromkeys(one.function for one in operations)
+    if name in functions or pattern.startswith(_FUNCTION):
+        return did_you_mean(_FUNCTION + name, [_FUNCTION + one for one in functions])
+    if name in {one.module_type for one in operations}:
+        return _meant(REGULAR + re.escape(f"{name}["))
+    scopes = dict.fromkeys(one.scope for one in operations)
+    by_module = _scopes_by_module(operations)
+    for module in (name, name.rpartition(".")[0]):
+        scope = by_module.get(module)
+        if module and scope is not None:
+            return _meant(scope if scope in scopes else f"{REGULAR}^{re.escape(scope)}/")
+    return did_you_mean(pattern, [*(one.address for one in operations), *scopes])
+
+
+def _meant(pattern: str) -> str:
+    return did_you_mean(pattern, [pattern])
+
+
+def _scopes_by_module(operations: Sequence[Operation]) -> dict[str, str]:
+    """Return the scope of each module that runs, and of those around it, by dotted name."""
+    found: dict[str, str] = {}
+    for operation in operations:
+        module, scope = operation.module, operation.scope
+        while module and module not in found:
+            found[module] = scope
+            module, scope = module.rpartition(".")[0], scope.rpartition("/")[0]
+    return found

@@ -32,7 +32,7 @@ from nncfx.controllers import (
 )
 from nncfx.controllers.base.shared_gradients import average_gradients
 from nncfx.controllers.base.unread_weights import check_written_weights, warn_unhooked_weights
-from nncfx.errors import ArgumentError, GraphError, did_you_mean
+from nncfx.errors import ArgumentError, GraphError
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.storage.models.sharded_models import gathered
@@ -374,11 +374,10 @@ def _resolver(
 
 
 def _missed(scope: str, graph: NNCFGraph) -> str:
-    known = [*graph.addresses, *dict.fromkeys(one.scope for one in graph.operations)]
     pattern = "" if "{re}" in scope else " A pattern begins with '{re}'."
     return (
         f"'{scope}' matches no operation of the model, so it would change nothing."
-        f"{did_you_mean(scope, known)}{pattern} 'model.nncf.graph.addresses' lists all; "
+        f"{graph.hint(scope)}{pattern} 'model.nncf.graph.addresses' lists all; "
         "'validate_scopes': false allows such a scope."
     )
 

@@ -1,9 +1,12 @@
 """Promises of nncfx.graph.selection."""
 
 import pytest
+import torch
+from pytorchcv.models.resnet_cifar import resnet20_cifar10
 
 from nncfx.errors import GraphError
 from nncfx.graph import NNCFGraph
+from nncfx.tracing import trace
 
 
 @pytest.mark.parametrize(
@@ -39,3 +42,26 @@ def test_unmatched_returns_what_selects_nothing(graph: NNCFGraph) -> None:
 def test_a_faulty_regular_expression_is_named(graph: NNCFGraph) -> None:
     with pytest.raises(GraphError, match=r"'\{re\}Conv2d\[conv' holds no regular expression"):
         graph.select(["{re}Conv2d[conv"])
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("conv2d", "{function}conv2d"),
+        ("{function}conv", "{function}conv2d"),
+        ("features.stage1", r"{re}^CIFARResNet/Sequential\[features\]/Sequential\[stage1\]/"),
+        ("output", "CIFARResNet/Linear[output]"),
+        ("output.weight", "CIFARResNet/Linear[output]"),
+        ("Linear", r"{re}Linear\["),
+        ("CIFARResNet/linear[output]", "CIFARResNet/Linear[output]"),
+        ("zzz", None),
+    ],
+)
+def test_a_pattern_that_selects_nothing_gets_one_that_does(
+    written: str, meant: str | None
+) -> None:
+    graph = trace(resnet20_cifar10(), torch.zeros(1, 3, 32, 32))
+    assert graph.unmatched([written]) == [written]
+    assert graph.hint(written) == (f" Did you mean '{meant}'?" if meant else "")
+    if meant is not None:
+        assert graph.select([meant])

@@ -13,7 +13,6 @@ from nncfx.algorithms.weight_clustering.hook import ClusterHook
 from nncfx.config import Fault, config_error
 from nncfx.controllers import Builder, plan_on_weights, register_algorithm
 from nncfx.controllers.base.weights import aliases
-from nncfx.errors import did_you_mean
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority
 
@@ -61,7 +60,7 @@ class WeightClusteringBuilder(Builder[WeightClusteringConfig]):
         graph = model.nncf.graph
         for scope in graph.unmatched(chosen):
             problem = (
-                f"'{scope}' matches no operation.{did_you_mean(scope, graph.addresses)} Print "
+                f"'{scope}' matches no operation.{graph.hint(scope)} Print "
                 "model.nncf.graph.addresses for those there are."
             )
             raise config_error([Fault(path="bits_by_scope", problem=problem)])

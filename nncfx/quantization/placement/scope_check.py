@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from nncfx.errors import GraphError, did_you_mean
+from nncfx.errors import GraphError
 from nncfx.graph import NNCFGraph
 
 __all__ = ["check_scopes"]
@@ -17,15 +17,5 @@ def check_scopes(graph: NNCFGraph, scopes: Iterable[str], place: str) -> None:
     for scope in graph.unmatched(scopes):
         raise GraphError(
             f"'{scope}' of {place} matches no operation of the model, so it would change nothing."
-            f"{_nearest(graph, scope)} 'model.nncf.graph.addresses' lists all.",
+            f"{graph.hint(scope)} 'model.nncf.graph.addresses' lists all.",
         )
-
-
-def _nearest(graph: NNCFGraph, scope: str) -> str:
-    # the bare name of a function is far from what it should be by the letters
-    name = scope.removeprefix("{function}").strip("{}")
-    functions = sorted({one.function for one in graph.operations})
-    if name in functions or scope.startswith("{function}"):
-        return did_you_mean("{function}" + name, [f"{{function}}{one}" for one in functions])
-    scopes = dict.fromkeys(one.scope for one in graph.operations)
-    return did_you_mean(scope, [*graph.addresses, *scopes])
