@@ -1,9 +1,10 @@
 """Warn of a sparse pattern that makes nothing faster on the target."""
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nncfx.export.ir.graph_edits import constant_of, input_of
 from nncfx.export.ir.layer_inputs import CONTRACTIONS, stored_integers
@@ -56,10 +57,16 @@ def _has_pattern(node: "ir.Node") -> bool:
     if values is None or values.ndim < 2:  # noqa: PLR2004 (no vector is summed up in groups)
         return False
     by_rows = node.op_type == "Conv" or (node.op_type == "Gemm" and _is_transposed(node))
-    present = np.moveaxis(values != 0, 1 if by_rows else -2, -1)
-    if present.shape[-1] % _OF:
+    summed = np.moveaxis(values, 1 if by_rows else -2, -1)
+    if summed.shape[-1] % _OF:
         return False
-    counts = present.reshape(-1, _OF).sum(1)
+    # a dense layer, as most are, is told by its first row
+    first = summed[(0,) * (summed.ndim - 1)]
+    return _keeps_two(first) and _keeps_two(summed)
+
+
+def _keeps_two(values: npt.NDArray[Any]) -> bool:
+    counts = (values != 0).reshape(-1, _OF).sum(1)
     return bool((counts <= _KEPT).all() and (counts == _KEPT).mean() >= _LEAST)
 
 

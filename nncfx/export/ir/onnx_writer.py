@@ -1,7 +1,14 @@
 """Write an ONNX file, with the weights of a big model beside it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
 
 from nncfx.errors import ExportError
 
@@ -33,8 +40,49 @@ def write_onnx(model: "ir.Model", path: Path) -> None:
 
     constants = [one.const_value for one in model.graph.initializers.values()]
     size = sum(one.nbytes for one in constants if one is not None)
-    ir.save(model, path, external_data=f"{path.name}.data" if size > _ONE_FILE else None)
+    with _rows_in_order(model):
+        ir.save(model, path, external_data=f"{path.name}.data" if size > _ONE_FILE else None)
     try:
         onnx.checker.check_model(path, full_check=True)
     except Exception as error:
         raise ExportError(f"The exported graph is not valid ONNX: {error}") from error
+
+
+@contextmanager
+def _rows_in_order(model: "ir.Model") -> Iterator[None]:
+    """Let each constant that is a view across the rows of another be copied as it is written.
+
+    The weights of linear layers are views of the user's own, transposed. numpy writes such a view
+    entry by entry: 20 MB/s.
+    """
+    import onnx_ir as ir
+
+    before = {}
+    for value in model.graph.initializers.values():
+        constant = value.const_value
+        if not isinstance(constant, ir.Tensor):
+            continue
+        view = constant.raw
+        if not isinstance(view, np.ndarray) or view.flags.c_contiguous:
+            continue
+        before[value] = constant
+        value.const_value = ir.LazyTensor(
+            partial(_in_order, view, constant.dtype),
+            constant.dtype,
+            constant.shape,
+            name=constant.name,
+        )
+    try:
+        yield
+    finally:
+        for value, constant in before.items():
+            value.const_value = constant
+
+
+def _in_order(view: npt.NDArray[Any], dtype: "ir.DataType") -> "ir.TensorProtocol":
+    import onnx_ir as ir
+
+    if view.dtype.kind == "f" and view.flags.writeable:
+        # torch copies block by block, 3 times as fast
+        return ir.Tensor(torch.from_numpy(view).contiguous().numpy(), dtype)
+    return ir.Tensor(np.ascontiguousarray(view), dtype)

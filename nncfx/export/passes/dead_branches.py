@@ -91,8 +91,7 @@ def _is_zero(weight: "ir.Value") -> bool:
             return False
     if values is None or not values.size:
         return False
-    flat = values.reshape(-1)
-    return not np.any(flat[:_FIRST]) and not np.any(flat)
+    return not np.any(values.flat[:_FIRST]) and not np.any(values)
 
 
 def _ends_in_sums(value: "ir.Value", shape: "ir.Shape | None") -> bool:

@@ -45,6 +45,32 @@ def test_weights_lie_beside_the_file_from_a_size_on(
     assert model.graph.initializers["weight"].const_value is tensor
 
 
+@pytest.mark.parametrize("limit", [100, 10_000])
+@pytest.mark.parametrize("dtype", ["float", "float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("writeable", [True, False])
+def test_transposed_views_are_written_in_order_and_never_entry_by_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, dtype: str, writeable: bool
+) -> None:
+    monkeypatch.setattr(onnx_writer, "_ONE_FILE", limit)
+    written = []
+    tofile = ir.Tensor.tofile
+    monkeypatch.setattr(
+        ir.Tensor, "tofile", lambda self, file: (written.append(self.raw), tofile(self, file))
+    )
+    kind = getattr(ir.DataType, dtype.upper())
+    view = (WEIGHT * 9).reshape(10, 20, 5).astype(kind.numpy()).transpose(2, 0, 1)
+    view.flags.writeable = writeable
+    tensor = ir.Tensor(view, kind, name="weight")
+    model = model_of(tensor, kind)
+    write_onnx(model, tmp_path / "m.onnx")
+    (read,) = onnx.load(tmp_path / "m.onnx").graph.initializer
+    assert read.name == "weight"
+    assert np.array_equal(onnx.numpy_helper.to_array(read).astype(np.float32), view)
+    assert len(written) == (limit == 100)
+    assert all(one.flags.c_contiguous for one in written)
+    assert model.graph.initializers["weight"].const_value is tensor
+
+
 @pytest.mark.parametrize("limit", [1000, 10_000])
 def test_a_graph_that_is_not_valid_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
