@@ -183,6 +183,16 @@ WORKAROUNDS: Final = (
         "pass/tokenization.cpp",
     ),
     Workaround(
+        name="memories_unwritten",
+        applied_by="add_quantizer_barriers",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="makes one kernel of a product of integers, a softmax and a product by a weight "
+        "that it decodes, which reads memory that nothing has written",
+        link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/snippets/src/"
+        "pass/mha_tokenization.cpp",
+    ),
+    Workaround(
         name="channels_padded_with_zero_bytes",
         applied_by="add_quantizer_barriers",
         runtime="openvino",

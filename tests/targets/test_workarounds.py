@@ -258,6 +258,30 @@ def flat_products_unwritten(folder: Path) -> bool:
     return not differs < 0.2 * np.abs(expected).max()  # nan among them
 
 
+def memories_unwritten(folder: Path) -> bool:
+    def found(weight: str) -> np.ndarray:
+        graph = f"""g (float[2,7,16] x) => (float[2,7,16] o) {{ {READ} {WEIGHT} {weight}
+            h = MatMul(xd, wd) m = Softmax(h) q = QuantizeLinear(m, u, zero)
+            d = DequantizeLinear(q, u, zero) o = MatMul(d, r) }}"""
+        rows = {"v": weights[1], "vs": scales, "vz": np.zeros(48, np.int8)}
+        constants = {"w": weights[0], "u": FLOAT(1 / 255), "least": FLOAT(-np.inf)}
+        path = written(folder, graph, {**rows, **constants})
+        result: np.ndarray = ov.Core().compile_model(path, "CPU")(x)[0]
+        return result
+
+    x, weights = RNG.normal(size=(2, 7, 16)).astype(FLOAT), (int8(16, 48), int8(48, 16))
+    steps = np.clip(np.round(x / 0.05), -128, 127) * 0.05
+    scales = RNG.uniform(0.005, 0.02, 48).astype(FLOAT)
+    shares = np.exp(steps @ (weights[0] * 0.01))
+    shares = np.round(shares / shares.sum(-1, keepdims=True) * 255) / 255
+    expected = shares @ (weights[1] * scales[:, None])
+    decoded = "DequantizeLinear<axis = 0>(v, vs, vz)"
+    apart = found(f"vd = {decoded} r = Max(vd, least)")
+    assert np.abs(apart - expected).max() < 0.05 * np.abs(expected).max()
+    differs = np.abs(found(f"r = {decoded}") - expected).max()
+    return not differs < 0.2 * np.abs(expected).max()  # nan among them
+
+
 def channels_padded_with_zero_bytes(folder: Path) -> bool:
     def found(padded: str) -> np.ndarray:
         graph = f"""g (float[2,8,6,6] x) => (float[2,4,6,6] o) {{ {READ} {padded}
@@ -308,6 +332,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     joined_tokens_refused,
     rounded_extremes_wrong,
     flat_products_unwritten,
+    memories_unwritten,
     channels_padded_with_zero_bytes,
     shuffled_channels_refused,
 )

@@ -61,24 +61,31 @@ def add_quantizer_barriers(graph: "ir.Graph") -> None:
     channels that a `DepthToSpace` makes pixels of, unless they are 0. And it makes one a part of
     the greatest or least of floats, which it then computes wrongly; and bytes that it puts beside
     channels stand for zeros only where the zero point is 0. Of products of matrices in a row
-    without biases it makes one kernel, which reads what nothing has written. It looks through no
-    maximum of two, and computes one with the quantizer.
+    without biases it makes one kernel, which reads what nothing has written, and so does that of
+    a product, a softmax and a product by a weight that it decodes. It looks through no maximum of
+    two, and computes one with the quantizer.
 
     Args:
         graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
     """
     for node in [one for one in graph if not one.domain]:
         if _pads_channels(node):
-            before = maximum_with_least(input_of(node), node, graph)
-            graph.insert_before(node, before)
-            node.replace_input_with(0, before.outputs[0])
-        elif _needs_barrier(node):
+            _put_before(node, 0, graph)
+        if _decodes_weight(node):
+            _put_before(node, 1, graph)
+        if _needs_barrier(node):
             value = node.outputs[0]
             readers = list(value.uses())
             behind = maximum_with_least(value, node, graph)
             insert_after_value(value, behind, graph)
             for reader, index in readers:
                 reader.replace_input_with(index, behind.outputs[0])
+
+
+def _put_before(node: "ir.Node", index: int, graph: "ir.Graph") -> None:
+    before = maximum_with_least(input_of(node, index), node, graph)
+    graph.insert_before(node, before)
+    node.replace_input_with(index, before.outputs[0])
 
 
 def _pads_channels(node: "ir.Node") -> bool:
@@ -90,6 +97,19 @@ def _pads_channels(node: "ir.Node") -> bool:
     return (
         is_constant and pads is not None and bool((pads.reshape(2, -1)[:, _CHANNELS:2] > 0).any())
     )
+
+
+def _decodes_weight(node: "ir.Node") -> bool:
+    """Return whether `node` multiplies by stored integers in float, as attention to a memory."""
+    if node.op_type != "MatMul":
+        return False
+    integers = stored_integers(input_of(node, 1))
+    decoder, factor = input_of(node, 1).producer(), input_of(node).producer()
+    if integers is None or decoder is None or "block_size" in decoder.attributes:
+        return False
+    # scales along the axis that is summed up are no factors of the sums
+    is_scaled_before = decoder.attributes.get_int("axis", -1) == integers.ndim - 2
+    return is_scaled_before or (factor is not None and factor.op_type == "Softmax")
 
 
 def _needs_barrier(node: "ir.Node") -> bool:

@@ -208,3 +208,22 @@ def test_openvino_multiplies_matrices_without_biases(tmp_path: Path) -> None:
     layers = [nn.Linear(16, 48, bias=False), nn.ReLU(), nn.Linear(48, 10, bias=False)]
     found, expected = in_openvino(nn.Sequential(*layers), x, tmp_path, dynamic_batch=False)
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+class Memory(nn.Module):
+    """Attention to a table whose rows are keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.table = nn.Linear(16, 16), nn.Parameter(torch.randn(48, 16) / 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.layer(x) @ self.table.T).softmax(-1) @ self.table
+
+
+@pytest.mark.parametrize("dynamic", [True, False], ids=["open batch", "fixed"])
+def test_openvino_reads_from_a_memory(dynamic: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 7, 16)
+    found, expected = in_openvino(Memory(), x, tmp_path, dynamic_batch=dynamic)
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
