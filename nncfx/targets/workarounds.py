@@ -193,6 +193,15 @@ WORKAROUNDS: Final = (
         "pass/mha_tokenization.cpp",
     ),
     Workaround(
+        name="layers_of_constants_refused",
+        applied_by="add_quantizer_barriers",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="fails to fold a Gemm of a constant by a weight that it decodes",
+        link="https://github.com/openvinotoolkit/openvino/blob/master/src/inference/src/dev/"
+        "make_tensor.cpp",
+    ),
+    Workaround(
         name="channels_padded_with_zero_bytes",
         applied_by="add_quantizer_barriers",
         runtime="openvino",

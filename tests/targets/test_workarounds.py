@@ -282,6 +282,21 @@ def memories_unwritten(folder: Path) -> bool:
     return not differs < 0.2 * np.abs(expected).max()  # nan among them
 
 
+def layers_of_constants_refused(folder: Path) -> bool:
+    def path(weight: str) -> Path:
+        graph = f"""g (float[5,8] x) => (float[5,8] o) {{ {weight}
+            c = Gemm<transB = 1>(p, r) o = Add(x, c) }}"""
+        rows = {"vs": RNG.uniform(1, 2, 8).astype(FLOAT), "vz": np.zeros(8, np.int8)}
+        constants = {"w": int8(8, 16), "p": np.ones((5, 16), FLOAT), "least": FLOAT(-np.inf)}
+        return written(folder, graph, {**rows, **constants})
+
+    decoded = "DequantizeLinear<axis = 0>(w, vs, vz)"
+    ov.Core().compile_model(path(f"wd = {decoded} r = Max(wd, least)"), "CPU")
+    with pytest.raises(RuntimeError, match="is_static"):
+        ov.Core().compile_model(path(f"r = {decoded}"), "CPU")
+    return True
+
+
 def channels_padded_with_zero_bytes(folder: Path) -> bool:
     def found(padded: str) -> np.ndarray:
         graph = f"""g (float[2,8,6,6] x) => (float[2,4,6,6] o) {{ {READ} {padded}
@@ -333,6 +348,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     rounded_extremes_wrong,
     flat_products_unwritten,
     memories_unwritten,
+    layers_of_constants_refused,
     channels_padded_with_zero_bytes,
     shuffled_channels_refused,
 )

@@ -17,7 +17,7 @@ from nncfx.export.ir.layer_inputs import CONTRACTIONS
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["store_constant_values"]
+__all__ = ["constant_nodes", "store_constant_values"]
 
 _REPEATS: Final = frozenset({"Expand", "Tile"})
 _LARGEST: Final = 2**22
@@ -37,7 +37,7 @@ def store_constant_values(model: "ir.Model") -> None:
 
     graph = model.graph
     _part_constants(graph)
-    known = _constant_nodes(graph)
+    known = constant_nodes(graph)
     products = _with_copies(_small_products(known), graph)
     quantizers = [node for node in graph if is_fake_quantize(node)]
     read_by_quantizers = _with_producers(quantizers, known.difference(quantizers))
@@ -95,7 +95,7 @@ def _ends(node: "ir.Node", values: npt.NDArray[Any]) -> npt.NDArray[np.int64] | 
     return ends.clip(max=length)
 
 
-def _constant_nodes(graph: "ir.Graph") -> "set[ir.Node]":
+def constant_nodes(graph: "ir.Graph") -> "set[ir.Node]":
     """Return the nodes of the sorted `graph` that no input changes, quantizers among them."""
     found: set[ir.Node] = set()
     for node in graph:

@@ -15,6 +15,7 @@ from nncfx.export.ir.graph_edits import (
 )
 from nncfx.export.ir.grid_propagation import is_movement
 from nncfx.export.ir.layer_inputs import BIAS, OUTPUT_AXIS, is_dequantized, stored_integers
+from nncfx.export.passes.constant_folding import constant_nodes
 from nncfx.export.passes.gemm_fusion_guards import (
     prevent_bias_fusion,
     prevent_clamp_fusion,
@@ -62,16 +63,18 @@ def add_quantizer_barriers(graph: "ir.Graph") -> None:
     the greatest or least of floats, which it then computes wrongly; and bytes that it puts beside
     channels stand for zeros only where the zero point is 0. Of products of matrices in a row
     without biases it makes one kernel, which reads what nothing has written, and so does that of
-    a product, a softmax and a product by a weight that it decodes. It looks through no maximum of
-    two, and computes one with the quantizer.
+    a product, a softmax and a product by a weight that it decodes; of constants alone it computes
+    no `Gemm` with such a weight. It looks through no maximum of two, and computes one with the
+    quantizer.
 
     Args:
         graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
     """
+    known = constant_nodes(graph)
     for node in [one for one in graph if not one.domain]:
         if _pads_channels(node):
             _put_before(node, 0, graph)
-        if _decodes_weight(node):
+        if _decodes_weight(node) or (node in known and _is_integer_layer(node)):
             _put_before(node, 1, graph)
         if _needs_barrier(node):
             value = node.outputs[0]
@@ -110,6 +113,10 @@ def _decodes_weight(node: "ir.Node") -> bool:
     # scales along the axis that is summed up are no factors of the sums
     is_scaled_before = decoder.attributes.get_int("axis", -1) == integers.ndim - 2
     return is_scaled_before or (factor is not None and factor.op_type == "Softmax")
+
+
+def _is_integer_layer(node: "ir.Node") -> bool:
+    return node.op_type == "Gemm" and stored_integers(input_of(node, 1)) is not None
 
 
 def _needs_barrier(node: "ir.Node") -> bool:

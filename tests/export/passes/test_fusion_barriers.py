@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import nncfx
-from nncfx.quantization import integer_arithmetic
+from nncfx.quantization import integer_arithmetic, quantize_weights
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
 
 LAYERS: dict[str, Any] = {
@@ -81,6 +81,12 @@ def in_openvino(
 ) -> tuple[Any, Any]:
     """Return what OpenVINO computes of a quantized model's file, and the simulation."""
     quantized = nncfx.quantize(model.eval(), [x, x - 0.5], target="openvino")
+    return run_in_openvino(quantized, x, folder, dynamic_batch=dynamic_batch)
+
+
+def run_in_openvino(
+    quantized: nn.Module, x: torch.Tensor, folder: Path, *, dynamic_batch: bool = True
+) -> tuple[Any, Any]:
     path = folder / "model.onnx"
     nncfx.export_onnx(quantized, path, x, "openvino", dynamic_batch=dynamic_batch)
     with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
@@ -226,4 +232,25 @@ def test_openvino_reads_from_a_memory(dynamic: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 7, 16)
     found, expected = in_openvino(Memory(), x, tmp_path, dynamic_batch=dynamic)
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+class Projected(nn.Module):
+    """A layer that reads a parameter alone, as of relative positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.table = nn.Linear(16, 8), nn.Parameter(torch.randn(5, 16))
+        self.read = nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.read(x) @ self.layer(self.table).T
+        return result
+
+
+def test_openvino_reads_a_layer_over_a_parameter_in_weight_only_files(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 16)
+    quantized = quantize_weights(Projected().eval(), [x], bits=8)
+    found, expected = run_in_openvino(quantized, x, tmp_path)
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
