@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -36,3 +37,20 @@ def test_names_of_nncf_after_training_have_a_place() -> None:
         nncfx.Dataset  # noqa: B018 (an attribute that is not there)
     with pytest.raises(AttributeError, match="ignored_scopes="):
         nncfx.IgnoredScope  # noqa: B018 (as above)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "told"),
+    [
+        (nncfx.quantize, "subset_size", r"quantize\(\) .* is here: samples=300"),
+        (nncfx.quantize, "calibration_dataset", "is here: calibration_batches"),
+        (nncfx.quantize_weights, "ratio", "is here: int8_scopes"),
+        (nncfx.create_compressed_model, "dummy_forward_fn", "is here: example_inputs"),
+        (nncfx.quantize, "sample", "Did you mean 'samples'"),
+    ],
+)
+def test_arguments_of_nncf_have_a_place(
+    function: Callable[..., object], name: str, told: str
+) -> None:
+    with pytest.raises(TypeError, match=told):
+        function(**{name: 1})

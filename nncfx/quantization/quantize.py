@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from nncfx.controllers.base.nncf_names import tells_arguments
 from nncfx.controllers.base.unread_weights import warn_unread_weights
 from nncfx.errors import ArgumentError, CompressionError, TracingError
 from nncfx.network import NNCFNetwork, inputs_in, unwrap, warn_unused_inputs, wrap
@@ -54,6 +55,7 @@ _LOOKED_AT: Final = 16
 """Examples whose errors are looked at, layer by layer."""
 
 
+@tells_arguments
 def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     model: nn.Module,
     calibration_batches: Iterable[Any],

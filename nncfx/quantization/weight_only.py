@@ -6,6 +6,7 @@ from typing import Final, Literal, overload
 
 from torch import Tensor, nn
 
+from nncfx.controllers.base.nncf_names import tells_arguments
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.stacked_matrices import stacked_matrices
@@ -81,6 +82,7 @@ def quantize_weights(
 ) -> nn.Module: ...
 
 
+@tells_arguments
 def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     model: nn.Module,
     calibration_batches: Iterable[ExampleInputs] = (),

@@ -30,6 +30,7 @@ from nncfx.controllers import (
     builder_for,
     registered_algorithms,
 )
+from nncfx.controllers.base.nncf_names import tells_arguments
 from nncfx.controllers.base.shared_gradients import average_gradients
 from nncfx.controllers.base.unread_weights import check_written_weights, warn_unhooked_weights
 from nncfx.errors import ArgumentError, GraphError
@@ -44,6 +45,7 @@ _LOGGER = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
 
 
+@tells_arguments
 def create_compressed_model(  # noqa: PLR0913 (the front door: one word per setting)
     model: nn.Module,
     config: AnyConfig,

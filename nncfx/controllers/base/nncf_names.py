@@ -1,10 +1,17 @@
 """What NNCF called what here has another name: for the error of whoever brings an old loop."""
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
-__all__ = ["instead_of"]
+from nncfx.errors import did_you_mean
+
+__all__ = ["instead_of", "tells_arguments"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -40,6 +47,24 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
         "register_default_init_args": "create_compressed_model(..., calibration_batches=loader)",
         "torch": "nncfx itself: what nncf.torch had stands there",
         "wrap_model": "nncfx.wrap",
+        # arguments
+        "advanced_parameters": "options=nncfx.quantization.QuantizeOptions(...)",
+        "all_layers": "not asked for: int8_scopes and ignored_scopes name what is to differ",
+        "awq": "method='gptq' or method='hqq'",
+        "calibration_dataset": "calibration_batches, any iterable of batches",
+        "dataset": "calibration_batches, any iterable of batches",
+        "dummy_forward_fn": "example_inputs, a tensor, a tuple or a mapping",
+        "dump_graphs": "not asked for: nncfx.wrap(model, example_inputs).nncf.graph",
+        "fast_bias_correction": "options=nncfx.quantization.QuantizeOptions(correct_biases=True)",
+        "gptq": "method='gptq'",
+        "ignored_scope": "ignored_scopes=['Net/Linear[head]', '{re}.*norm']",
+        "mode": "bits=4 or bits=8 of weights, and target='tensorrt-fp8' for float8",
+        "model_type": "not asked for: attention is found in the graph",
+        "ratio": "int8_scopes, which names the layers of 8 bits",
+        "scale_estimation": "method='gptq' or method='hqq'",
+        "subset_size": "samples=300 (nncfx.quantize_weights reads all batches)",
+        "target_device": "target='openvino'",
+        "wrap_inputs_fn": "example_inputs, a tensor, a tuple or a mapping",
     },
 )
 
@@ -53,3 +78,17 @@ def instead_of(name: str) -> str:
     ''
     """
     return f" NNCF's '{name}' is here: {_INSTEAD[name]}." if name in _INSTEAD else ""
+
+
+def tells_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let a `function` that gets an argument of NNCF's say what that is here."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for name in (one for one in kwargs if one not in known):
+            told = instead_of(name) or did_you_mean(name, known)
+            raise TypeError(f"{function.__name__}() has no argument '{name}'.{told}")
+        return function(*args, **kwargs)
+
+    return called
