@@ -13,6 +13,7 @@ from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.operators import functions_of, operation_kind
 from nncfx.quantization.grid.plan import FloatOperation, PlannedQuantizer, QuantizationPlan
+from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.packing.pack_weights import codes_mend, pack_weights
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
@@ -104,7 +105,8 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     Grids of 8 bits hold the largest weight; those of 4 bits may clip it (`mse_shares`).
     Recurrent layers have 8 bits and a scale per row in any case, convolutions 8 bits and a scale
     per filter: no runtime reads them in groups. Matrices of experts, which lie in one parameter,
-    count as linear layers. What stays in float (weights that are computed) is logged.
+    count as linear layers. What stays in float (weights that are computed) is logged; weights that
+    `quantize` has quantized stay as they are.
 
     ONNX Runtime rounds what packed products read to 8 bits per block,
     so that its outputs differ by about a percent, unless the target has `accuracy_level=1`.
@@ -130,7 +132,7 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
 
     Raises:
         ArgumentError: a value is not admissible, "gptq" has no batches, nothing says how to
-            trace, or the model cannot be copied.
+            trace, all weights are quantized already, or the model cannot be copied.
         GraphError: a scope matches nothing, or there is no weight to quantize.
 
     Source: Frantar et al. 2023, GPTQ; Badri and Shaji 2023, HQQ.
@@ -190,6 +192,7 @@ def _plan(
 ) -> QuantizationPlan:
     """Return a quantizer for each weight, under each name by which it is read."""
     stored = dict(model.named_parameters(remove_duplicate=False))
+    rounded = _rounded(model)
     graph = model.nncf.graph
     transposed, stacked = transposed_weights(graph), stacked_matrices(graph)
     planned: dict[str, PlannedQuantizer] = {}
@@ -206,7 +209,12 @@ def _plan(
         in_float |= dict.fromkeys(read, operation)
         for name, axis in matrices.items():
             weight = stored.get(name)
-            if weight is None or not weight.numel() or weight.is_complex():
+            if (
+                weight is None
+                or not weight.numel()
+                or weight.is_complex()
+                or id(weight) in rounded
+            ):
                 continue  # a buffer, a weight that is computed, or one of a layer of no width
             if id(weight) not in forms:
                 asked = (_BYTE, None) if has_rows else (bits, group)
@@ -222,11 +230,11 @@ def _plan(
                 operations=(*before, operation.address),
                 scales=scales,
             )
-    _check_found(model, planned)
+    _check_found(model, planned, is_rounded=bool(rounded))
     left = {
         name: operation
         for name, operation in in_float.items()
-        if name in stored and id(stored[name]) not in forms
+        if name in stored and id(stored[name]) not in forms.keys() | rounded
     }
     _warn_float_weights({name: one.function for name, one in left.items()}, stored)
     return QuantizationPlan(
@@ -240,8 +248,22 @@ def _plan(
     )
 
 
-def _check_found(model: NNCFNetwork, planned: Mapping[str, PlannedQuantizer]) -> None:
+def _rounded(model: NNCFNetwork) -> set[int]:
+    """Return the ids of the parameters that pass quantizers already, as of `quantize`."""
+    sites = {str(one.site) for one in model.nncf.hooks if isinstance(one.hook, Quantizer)}
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {id(one) for name, one in parameters if name in sites}
+
+
+def _check_found(
+    model: NNCFNetwork, planned: Mapping[str, PlannedQuantizer], *, is_rounded: bool
+) -> None:
     mend = parametrization_mend(model)
+    if not planned and is_rounded:
+        raise ArgumentError(
+            "All weights outside of ignored_scopes pass quantizers already. Quantize the float "
+            "model, or go on with this one as it is.",
+        )
     if not planned:
         raise GraphError(
             "The model has no linear, convolutional, recurrent or embedding layer outside of "

@@ -23,6 +23,7 @@ from nncfx.quantization import (
     RangeRequest,
     SpecRequest,
     quantize,
+    quantize_weights,
 )
 from nncfx.targets import names
 
@@ -423,6 +424,29 @@ def test_quantizing_twice_is_an_error() -> None:
     with pytest.raises(ArgumentError, match="carries quantizers already"):
         quantize(model, data())
     assert len(quantizers(model)) > 0
+
+
+def test_weights_that_are_quantized_are_not_quantized_again() -> None:
+    x = torch.randn(8, 32)
+    layers = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+    model = quantize_weights(layers, [x], bits=4, ignored_scopes=["Sequential/Linear[2]"])
+    refusal = r"'0\.weight' passes a quantizer of 4 bits already.*weight_bits=4"
+    with pytest.raises(ArgumentError, match=refusal):
+        quantize(model, [x])
+    other = quantize(model, [x], ignored_scopes=["Sequential/Linear[0]"])
+    assert [one.spec.bits for one in quantizers(other)].count(4) == 1
+
+
+def test_weights_alone_are_quantized_where_they_are_not_yet() -> None:
+    x = torch.randn(8, 32)
+    layers = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+    model = quantize(layers, [x], ignored_scopes=["Sequential/Linear[0]"])
+    count = len(quantizers(model))
+    model = quantize_weights(model, [x], bits=4)
+    assert [one.spec.bits for one in quantizers(model)].count(4) == 1
+    assert len(quantizers(model)) == count + 1
+    with pytest.raises(ArgumentError, match="All weights outside of ignored_scopes pass quantize"):
+        quantize_weights(model, [x])
 
 
 def test_a_layer_that_has_to_stay_in_float_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,6 @@
 """From a plan to quantizers in a model, and from a model to its plans."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from torch import nn
@@ -35,6 +35,9 @@ def place_quantizers(
         plan: Made from its graph.
         at_all_names: Whether what reads a shared weight under a name that the plan leaves out
             reads it quantized, too.
+
+    Raises:
+        ArgumentError: a weight passes a quantizer already.
     """
     parameters = constants_of(model)
     names: dict[int, list[str]] = {}
@@ -55,6 +58,7 @@ def place_quantizers(
         axis = planned.spec.axis
         scales = weight.shape[axis] if planned.scales is None and axis is not None else None
         placed[id(weight)] = replace(before, sites=tuple(sites), scales=before.scales or scales)
+    _check_unquantized(model, placed.values())
     plan = replace(plan, quantizers=tuple(placed.values()))
     hooks = []
     for number, planned in enumerate(plan.quantizers):
@@ -62,6 +66,22 @@ def place_quantizers(
         hook.plan, hook.number = plan, number
         hooks.append(hook.to(device))
     return hooks
+
+
+def _check_unquantized(model: NNCFNetwork, quantizers: Iterable[PlannedQuantizer]) -> None:
+    """Refuse to round what is rounded: the file would hold the first integers as floats."""
+    found = {one.site: one for one in model.nncf.hooks if isinstance(one.hook, Quantizer)}
+    for site in (site for planned in quantizers for site in planned.sites):
+        if isinstance(site, WeightSite) and site in found:
+            before = found[site]
+            assert isinstance(before.hook, Quantizer)  # noqa: S101 (only such are in it)
+            bits = before.hook.spec.bits
+            raise ArgumentError(
+                f"'{site}' passes a quantizer of {bits} bits already, of '{before.algorithm}'; a "
+                "second one would round what it rounds. Quantize the float model (weight_bits="
+                f"{bits} keeps the width), call model.nncf.remove('{before.algorithm}') first, or "
+                "leave such layers to it by ignored_scopes.",
+            )
 
 
 def insertions_of(hooks: Sequence[Quantizer]) -> list[Insertion]:
