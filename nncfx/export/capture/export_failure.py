@@ -1,6 +1,9 @@
 """Turn a failure of torch's exporter into one clear paragraph."""
 
+import linecache
 import re
+import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -25,6 +28,10 @@ _OF_CONSTANTS: Final = (
 """What torch.export says of tensors that a forward makes past it."""
 _SOURCE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n {4}(\S[^\n]*))?')
 _OWN: Final = str(Path(__file__).parents[2])
+_MACHINERY: Final = frozenset(
+    {"nncfx", "onnx_ir", "onnxscript", "torch", *sys.stdlib_module_names}
+)
+"""Whose lines are none of a model."""
 _COLOUR: Final = re.compile(r"\x1b?\[\d+m")
 
 
@@ -38,7 +45,7 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
     chain = list(_chain(error))
     texts = [_COLOUR.sub("", str(link)) for link in chain]
     operation = _first(_OPERATION, texts)
-    where = _source_line(texts)
+    where = _source_line(texts) or _raising_line(chain[-1])
     reason = _first_line(texts[-1])
     if operation and "Unsupported attribute type" in reason and "Symbolic" in reason:
         return ExportError(
@@ -96,7 +103,24 @@ def _source_line(texts: list[str]) -> str:
     found = [match for match in matches if not match.group(1).startswith(_OWN)]
     if not found:
         return ""
-    path, line, function, code = found[-1].groups()
+    return _told(*found[-1].groups())
+
+
+def _raising_line(error: BaseException) -> str:
+    """Return where the model was when an `error` that names no line was raised."""
+    frames = traceback.walk_tb(error.__traceback__)
+    modules = [(one, str(one.f_globals.get("__name__")), line) for one, line in frames]
+    found = [
+        (one, line) for one, name, line in modules if name.partition(".")[0] not in _MACHINERY
+    ]
+    if not found:
+        return ""
+    frame, line = found[-1]
+    path, function = frame.f_code.co_filename, frame.f_code.co_name
+    return _told(path, line, function, linecache.getline(path, line).strip())
+
+
+def _told(path: str, line: int | str, function: str, code: str) -> str:
     return f" at {path}:{line} in {function}" + (f", `{code}`" if code else "")
 
 

@@ -1,5 +1,6 @@
 """A failure of torch's exporter becomes one paragraph: what, where, why, and the mend."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,20 @@ def test_derivatives_in_a_forward_are_told(tmp_path: Path, *, is_functional: boo
     model = Energy(is_functional=is_functional).eval()
     with pytest.raises(ExportError, match=r"derivatives have no ONNX form\. Export the part"):
         export_onnx(model, tmp_path / "m.onnx", torch.randn(2, 3))
+
+
+class Cleared(nn.Module):
+    """Clears places that it takes from a tensor one by one, as UDOP does."""
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        kept = torch.ones_like(x[0])
+        rows = tuple(x.long()[:, 0])
+        kept[rows,] = 0
+        return x * kept
+
+
+def test_the_line_of_the_model_is_given_where_the_error_names_none(tmp_path: Path) -> None:
+    told = rf"at {re.escape(__file__)}:\d+ in forward, `kept\[rows,\] = 0`: RuntimeError: The ten"
+    with pytest.raises(ExportError, match=told):
+        export_onnx(Cleared(), tmp_path / "m.onnx", torch.ones(2, 3))
