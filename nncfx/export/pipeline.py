@@ -15,7 +15,7 @@ from nncfx.export.passes.folded_norms import fold_batch_norms
 from nncfx.export.passes.folded_weights import decode_on_loading, pack_int4
 from nncfx.export.passes.fusion import arrange_quantizers
 from nncfx.export.passes.fusion_barriers import add_fusion_barriers, add_quantizer_barriers
-from nncfx.export.passes.integer_biases import add_integer_biases
+from nncfx.export.passes.integer_biases import add_integer_biases, separate_biases
 from nncfx.export.passes.integer_forms import (
     average_padding_in_float,
     leave_out_borders,
@@ -214,6 +214,13 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         run=lambda draft: add_quantizer_barriers(draft.graph),
         requires=("no fake quantizers",),
         applies=_works_around("add_quantizer_barriers"),
+    ),
+    ExportPass(
+        name="separate_biases",
+        reason="OpenVINO loses biases where the model reads how many examples there are",
+        run=lambda draft: separate_biases(draft.graph),
+        requires=("no fake quantizers",),
+        applies=_works_around("separate_biases"),
     ),
     ExportPass(
         name="decode_on_loading",

@@ -216,6 +216,7 @@ _ALL: Final = (
             "write_recurrent_weights_in_float",
             "subsample_pixels",
             "add_quantizer_barriers",
+            "separate_biases",
             "average_padding_in_float",
             "wrap_by_slices",
         ),

@@ -211,6 +211,16 @@ WORKAROUNDS: Final = (
         "low_precision_transformations/src/pad.cpp",
     ),
     Workaround(
+        name="biases_of_open_batches_lost",
+        applied_by="separate_biases",
+        runtime="openvino",
+        seen="2026.4.1",
+        habit="takes the number of examples from a convolution before its bias, which it then "
+        "moves wrongly into the quantizer behind, where the model reads that number",
+        link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/transformations/"
+        "src/transformations/symbolic_transformations/symbol_optimization.cpp",
+    ),
+    Workaround(
         name="shuffled_channels_refused",
         applied_by="add_quantizer_barriers",
         runtime="openvino",

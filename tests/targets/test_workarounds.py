@@ -317,6 +317,28 @@ def channels_padded_with_zero_bytes(folder: Path) -> bool:
     return bool(np.abs(found("p = Pad(xd, pads)") - expected).max() > 0.2 * np.abs(expected).max())
 
 
+def biases_of_open_batches_lost(folder: Path) -> bool:
+    def found(convolution: str) -> np.ndarray:
+        graph = f"""g (float[n,2,6,6] x) => (float[n,m] o) {{ {READ} {convolution}
+            q = QuantizeLinear(y, s, z) d = DequantizeLinear(q, s, z) f = Flatten(d)
+            count = Shape<start = 0, end = 1>(x) size = Concat<axis = 0>(count, one)
+            e = Expand(t, size) o = Concat<axis = 1>(e, f) }}"""
+        constants = {"w": weight, "b": bias, "column": bias.reshape(4, 1, 1), "one": np.array([1])}
+        constants["t"] = np.array([[1.5]], FLOAT)
+        model = ov.Core().compile_model(written(folder, graph, constants), "CPU")
+        result: np.ndarray = model(x)[0]
+        return result[:, 1:]
+
+    x, weight = RNG.normal(size=(3, 2, 6, 6)).astype(FLOAT), int8(4, 2, 1, 1)
+    bias = np.array([-3, -1, 1, 3], FLOAT)
+    steps = np.clip(np.round(x / 0.05), -128, 127) * 0.05
+    products = np.einsum("nchw,oc->nohw", steps, weight[:, :, 0, 0] * 0.01) + bias.reshape(4, 1, 1)
+    expected = (np.clip(np.round(products / 0.05), -128, 127) * 0.05).reshape(3, -1)
+    apart = found(f"{WEIGHT} p = Conv(xd, wd) y = Add(p, column)")
+    assert np.abs(apart - expected).max() < 0.06
+    return bool(np.abs(found(f"{WEIGHT} y = Conv(xd, wd, b)") - expected).max() > 0.2)
+
+
 def shuffled_channels_refused(folder: Path) -> bool:
     def path(joined: str) -> Path:
         graph = f"""g (float[2,4,3,3] x, float[2,4,3,3] y) => (float[2,2,6,6] o) {{ {joined}
@@ -350,6 +372,7 @@ CANARIES: tuple[Callable[[Path], bool], ...] = (
     memories_unwritten,
     layers_of_constants_refused,
     channels_padded_with_zero_bytes,
+    biases_of_open_batches_lost,
     shuffled_channels_refused,
 )
 

@@ -1,18 +1,26 @@
-"""Store the biases of integer layers as int32."""
+"""Write the biases of integer layers: as int32, or as sums of their own."""
 
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of
+from nncfx.export.ir.graph_edits import (
+    add_constant,
+    constant_of,
+    input_of,
+    node_like,
+    replace_node,
+    shared_constant,
+)
 from nncfx.export.ir.layer_inputs import BIAS, OUTPUT_AXIS
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["add_integer_biases"]
+__all__ = ["add_integer_biases", "separate_biases"]
 
+_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 _LARGEST: Final = 2**30
 """Of a bias in integers: half of what 32 bits hold, the other half is for the products."""
 _COMPUTED: Final = 8
@@ -58,6 +66,36 @@ def add_integer_biases(graph: "ir.Graph") -> None:
         node.outputs[0].type, node.outputs[0].shape = value.type, value.shape
         graph.insert_before(layer, node)
         layer.replace_input_with(BIAS, node.outputs[0])
+
+
+def separate_biases(graph: "ir.Graph") -> None:
+    """Let convolutions of open shapes, a batch of any size, add their biases by a node of its own.
+
+    OpenVINO reads a bias as a sum with what it reshapes by the shape of the product. That shape it
+    also takes the number of examples from, where the model asks for it; and of a product that is
+    read twice it moves the bias into the quantizer behind, wrongly. A sum with a constant in shape
+    is as fast.
+    """
+    import onnx_ir as ir
+
+    if not any(node.op_type == "QuantizeLinear" for node in graph):
+        return
+    for layer in list(graph):
+        shape = layer.outputs[0].shape
+        if layer.op_type not in _CONVOLUTIONS or layer.domain or len(layer.inputs) <= BIAS:
+            continue
+        bias = constant_of(layer.inputs[BIAS])
+        if bias is None or shape is None or all(isinstance(size, int) for size in shape):
+            continue
+        product = node_like(layer, layer.inputs[:BIAS])
+        product.name = layer.name
+        name = f"{input_of(layer, BIAS).name}_column"
+        column = shared_constant(graph, name, bias.reshape(-1, *[1] * (shape.rank() - 2)))
+        facts = dict(layer.metadata_props)
+        graph.insert_before(layer, product)
+        replace_node(
+            layer, ir.node("Add", [product.outputs[0], column], metadata_props=facts), graph
+        )
 
 
 def _scale_in_file(

@@ -11,7 +11,7 @@ from torch import nn
 
 import nncfx
 from nncfx.export.ir.graph_edits import constant_of
-from nncfx.export.passes.integer_biases import add_integer_biases
+from nncfx.export.passes.integer_biases import add_integer_biases, separate_biases
 from nncfx.quantization import QuantizeOptions, integer_arithmetic
 from nncfx.runtimes import BuildOptions, runtime_named
 
@@ -152,3 +152,72 @@ def test_a_bias_of_any_group_makes_room(parsed: Parse) -> None:
     # 2^32 takes 30 bits in steps of 4, of the first scale of both groups
     assert scale.tolist() == [4, 1, 4, 1]
     assert integers.tolist() == [0, 1, 2**30, 1]
+
+
+class TokensOfImages(nn.Module):
+    """Convolutions, and a token beside what they make of each image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, 16))
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.ConvTranspose2d(16, 16, 2, 2), nn.ReLU()
+        )
+        self.last = nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = self.body(x).flatten(2).transpose(1, 2)
+        result: torch.Tensor = self.last(
+            torch.cat([self.token.expand(len(x), -1, -1), tokens], dim=1)
+        )
+        return result
+
+
+class ImagesInTime(nn.Module):
+    """A convolution before a recurrent layer, which begins with zeros for each image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3))
+        self.layer = nn.GRU(48, 16, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.layer(self.body(x).permute(0, 3, 1, 2).flatten(2))[0]
+        return result
+
+
+@pytest.mark.parametrize("model", [TokensOfImages, ImagesInTime])
+@pytest.mark.parametrize("count", [2, 5])
+def test_openvino_adds_biases_where_the_number_of_images_is_read(
+    model: Callable[[], nn.Module], count: int, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, 3, 8, 8)
+    quantized = nncfx.quantize(model().eval(), [x], target="openvino")
+    path = tmp_path / "m.onnx"
+    nncfx.export_onnx(quantized, path, x[:2], "openvino")
+    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
+        (found,) = session.run(x[:count])
+    with torch.no_grad():
+        expected = quantized(x[:count]).numpy()
+    # sums in another order may round a few products to the next step
+    assert np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
+
+
+def test_biases_of_fixed_shapes_and_of_floats_stay_with_their_convolutions(parsed: Parse) -> None:
+    text = """
+    g (float[%s,2,4,4] x) => (%s[%s,3,4,4] y)
+    <float[3,2,1,1] w = {1, 2, 3, 4, 5, 6}, float[3] bias = {1, 2, 3}, float s = {0.1}, float[%s,3,4,4] z>
+    { z = Conv (x, w, bias) y = %s }
+    """
+    quantizer = "QuantizeLinear (z, s)"
+    for size, kind, behind, added in (
+        ("2", "uint8", quantizer, []),
+        ("n", "float", "Relu (z)", []),
+        ("n", "uint8", quantizer, ["Add"]),
+    ):
+        model = parsed(text % (size, kind, size, size, behind))
+        separate_biases(model.graph)
+        assert [node.op_type for node in model.graph][1:-1] == added
+    column = constant_of(model.graph[1].inputs[1])
+    assert column.tolist() == [[[1]], [[2]], [[3]]]
