@@ -4,7 +4,7 @@ Values are those of torch's `fake_quantize_*`, bitwise: ties go to the even inte
 beyond the grid is clipped to its ends. NaN stays NaN.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from nncfx.storage.models.codebooks import from_codes, nearest_codes
 from nncfx.tracing.calls.tensors import is_transformed
 
 __all__ = [
+    "FLOAT8_DTYPES",
+    "along_axis",
     "fake_quantize",
     "from_rows",
     "qparams_from_range",
@@ -27,7 +29,7 @@ __all__ = [
     "to_integers",
 ]
 
-_FLOAT8 = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
+FLOAT8_DTYPES: Final = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
 _SMALLEST = 2.0**-100
 """A scale is at least this: what is all zero has some grid, too."""
 
@@ -70,7 +72,9 @@ def fake_quantize(
     if torch.compiler.is_exporting():
         return _native(x, scale, zero_point, spec)
     values, scale = wide(x), wide(scale)
-    scale, zero_point = (along_axis(one, x, spec) for one in (scale, zero_point.to(scale.dtype)))
+    scale, zero_point = (
+        along_axis(one, x, spec.axis) for one in (scale, zero_point.to(scale.dtype))
+    )
     ends = (float(spec.quant_min), float(spec.quant_max))
     rounded: Tensor
     if _is_differentiated_otherwise():
@@ -92,7 +96,7 @@ def to_integers(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpe
         rows, by_row = rows_of(x, spec), spec.replace(group=None, columns=False, axis=0)
         return from_rows(to_integers(rows, scale, zero_point, by_row), x, spec)
     scale = wide(scale)
-    shaped = [along_axis(one, x, spec) for one in (scale, zero_point.to(scale.dtype))]
+    shaped = [along_axis(one, x, spec.axis) for one in (scale, zero_point.to(scale.dtype))]
     if spec.is_float8:
         largest = FLOAT8_MAX[spec.mode]
         return (x / shaped[0]).clamp(-largest, largest)
@@ -121,13 +125,13 @@ def _native(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -
 
 
 def _table(x: Tensor, scale: Tensor, spec: QuantizerSpec) -> Tensor:
-    scale = along_axis(scale, x, spec)
+    scale = along_axis(scale, x, spec.axis)
     inside = (x / scale).clamp(-spec.peak, spec.peak)
     if spec.is_codebook:
         values = inside.detach().to(wide(inside).dtype)
         rounded = from_codes(nearest_codes(values, spec.mode), spec.mode, x.dtype)
     else:
-        rounded = inside.detach().to(_FLOAT8[spec.mode]).to(x.dtype)
+        rounded = inside.detach().to(FLOAT8_DTYPES[spec.mode]).to(x.dtype)
     # the difference is a constant, so that the gradient is that of the clipping
     return ((inside + (rounded - inside).detach()) * scale).to(x.dtype)
 
@@ -143,12 +147,12 @@ def from_rows(rows: Tensor, x: Tensor, spec: QuantizerSpec) -> Tensor:
     return rows.reshape(x.mT.shape).mT if spec.columns else rows.reshape(x.shape)
 
 
-def along_axis(value: Tensor, x: Tensor, spec: QuantizerSpec) -> Tensor:
-    """Return a value per channel shaped so that it broadcasts over `x`."""
-    if spec.axis is None:
+def along_axis(value: Tensor, x: Tensor, axis: int | None) -> Tensor:
+    """Return one number per index of `axis` shaped so that it broadcasts over `x`."""
+    if axis is None:
         return value
     shape = [1] * x.ndim
-    shape[spec.axis] = -1
+    shape[axis] = -1
     return value.reshape(shape)
 
 

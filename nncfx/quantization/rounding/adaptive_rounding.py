@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from nncfx.errors import ArgumentError
-from nncfx.quantization.grid.fake_quantize import fake_quantize, from_rows
+from nncfx.quantization.grid.fake_quantize import along_axis, fake_quantize, from_rows
 from nncfx.quantization.grid.spec import QuantizerSpec
 
 __all__ = ["RoundingSettings", "adaptive_rounding", "per_element"]
@@ -92,10 +92,7 @@ def per_element(value: Tensor, weight: Tensor, spec: QuantizerSpec) -> Tensor:
     """Return a scale or zero point of `spec` for each element of `weight`."""
     if spec.group is not None:
         return from_rows(value.view(-1, 1).expand(-1, spec.group), weight, spec)
-    if spec.axis is None:
-        return value.expand_as(weight)
-    axis = spec.axis % weight.ndim
-    return value.view(-1, *[1] * (weight.ndim - 1 - axis)).expand_as(weight)
+    return along_axis(value, weight, spec.axis).expand_as(weight)
 
 
 def _learn(

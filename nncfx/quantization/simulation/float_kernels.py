@@ -14,7 +14,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from nncfx.quantization.simulation.integer_sums import BatchNorm, Pending, along
+from nncfx.quantization.grid.fake_quantize import along_axis
+from nncfx.quantization.simulation.integer_sums import BatchNorm, Pending
 
 __all__ = ["average_pooled", "channel_mean", "hard_sigmoid", "logistic", "normalized", "resized"]
 
@@ -65,7 +66,7 @@ def normalized(x: Tensor, norm: BatchNorm) -> Tensor:
     shift = -norm.mean * factor
     if norm.bias is not None:
         shift = norm.bias + shift
-    return x * along(factor, x, 1) + along(shift, x, 1)
+    return x * along_axis(factor, x, 1) + along_axis(shift, x, 1)
 
 
 def channel_mean(x: Tensor) -> Tensor:

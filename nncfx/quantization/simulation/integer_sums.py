@@ -11,13 +11,14 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from nncfx.quantization.grid.fake_quantize import along_axis
+
 __all__ = [
     "BatchNorm",
     "Lattice",
     "Pending",
     "Sums",
     "added",
-    "along",
     "multiplied",
     "pooled",
 ]
@@ -46,7 +47,7 @@ class Lattice:
 
     def steps(self, x: Tensor) -> Tensor:
         """Return the elements of `x` as whole numbers of steps."""
-        return torch.round(x.double() / along(self.scale, x, self.axis).double())
+        return torch.round(x.double() / along_axis(self.scale, x, self.axis).double())
 
     def equals(self, other: "Lattice") -> bool:
         """Return whether both have one step, the same, and the same zero point."""
@@ -89,12 +90,14 @@ class Sums:
         if self.bias is None:
             return self.total
         step = self.input_scale.double() * self.weight_scale.double()
-        return self.total + along(torch.round(self.bias.double() / step), self.total, self.axis)
+        return self.total + along_axis(
+            torch.round(self.bias.double() / step), self.total, self.axis
+        )
 
     def values(self) -> Tensor:
         """Return the numbers that the sums stand for, float32."""
         step = self.input_scale * self.weight_scale
-        return self.whole().float() * along(step, self.total, self.axis)
+        return self.whole().float() * along_axis(step, self.total, self.axis)
 
     def quantized(self, scale: Tensor, zero_point: Tensor) -> Tensor:
         """Return the sums in steps of `scale`; a `Pending`.
@@ -103,7 +106,7 @@ class Sums:
         """
         del zero_point
         factor = self.input_scale * self.weight_scale / scale
-        return torch.round(self.whole().float() * along(factor, self.total, self.axis))
+        return torch.round(self.whole().float() * along_axis(factor, self.total, self.axis))
 
     def normed(self, norm: BatchNorm) -> "Sums":
         """Return what a batch norm makes of the sums: other steps, another bias, another sign.
@@ -121,7 +124,7 @@ class Sums:
         sign = torch.where(dead, 0.0, torch.where(factor < 0, -1.0, 1.0))
         return replace(
             self,
-            total=self.total * along(sign, self.total, self.axis),
+            total=self.total * along_axis(sign, self.total, self.axis),
             weight_scale=torch.where(dead, 1.0, scale).float(),
             bias=bias.float(),
         )
@@ -169,15 +172,6 @@ def pooled(total: Tensor, count: int, scale: Tensor) -> Pending:
         return torch.round(total.float() * (scale / (wanted * count)))
 
     return quantized
-
-
-def along(value: Tensor, x: Tensor, axis: int | None) -> Tensor:
-    """Return one number per index of `axis` shaped so that it broadcasts over `x`."""
-    if axis is None or not value.ndim:
-        return value
-    shape = [1] * x.ndim
-    shape[axis] = -1
-    return value.reshape(shape)
 
 
 def _fused(x: Tensor, factor: Tensor, addend: Tensor) -> Tensor:
