@@ -167,7 +167,7 @@ def _watching(
 
     with ExitStack() as stack:
         for quantizer in energies:
-            stack.callback(quantizer.register_forward_hook(note).remove)
+            stack.enter_context(quantizer.register_forward_hook(note))
         yield
 
 
@@ -222,9 +222,6 @@ def _outputs(model: NNCFNetwork, batches: Iterable[ExampleInputs]) -> list[Tenso
         del module, args
         kept.extend(one for one in tensors_in(output) if one.is_floating_point())
 
-    handle = model.register_forward_hook(keep)
-    try:
+    with model.register_forward_hook(keep):
         run_batches(model, batches)
-    finally:
-        handle.remove()
     return kept

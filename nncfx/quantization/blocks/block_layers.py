@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -134,13 +134,10 @@ def find_block_layers(
 
         return hook
 
-    handles = [one.module.register_forward_pre_hook(note(one)) for one in layers]
-    try:
-        with torch.no_grad():
-            call.run(block)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as stack, torch.no_grad():
+        for one in layers:
+            stack.enter_context(one.module.register_forward_pre_hook(note(one)))
+        call.run(block)
     return BlockLayers(graph, tuple(LayerGroup(tuple(same)) for same in read.values()))
 
 
@@ -243,17 +240,13 @@ def group_moments(
 
         return hook
 
-    handles = [
-        one.layers[0].module.register_forward_pre_hook(adding(number))
-        for number, one in enumerate(groups)
-    ]
-    try:
+    with ExitStack() as stack:
+        for number, one in enumerate(groups):
+            first = one.layers[0].module
+            stack.enter_context(first.register_forward_pre_hook(adding(number)))
         for number, call in enumerate(calls):
             mask[0] = None if counted is None else counted[number]
             left.update(range(len(groups)))
             with suppress(_AllRead):
                 call.run(block)
-    finally:
-        for handle in handles:
-            handle.remove()
     return [one.mean() for one in gathered]

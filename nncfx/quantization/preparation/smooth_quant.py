@@ -1,6 +1,7 @@
 """SmoothQuant: move outliers of activations into the weights that read them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, Final
 
 import torch
@@ -108,14 +109,12 @@ def smoothable(model: nn.Module, graph: NNCFGraph) -> list[Smoothable]:
         else:
             scaled = [one.detach() for one in _factor(model, graph, operation)]
         reading = list(_reading(graph, operation.address))
-        layers = [linears[one] for one, port in reading if _is_read(linears.get(one), port)]
+        layers = [
+            linears[one] for one, port in reading if one in linears and linears[one].port == port
+        ]
         if scaled and layers and len(layers) == len(reading):
             found.append((operation, scaled, layers))
     return found
-
-
-def _is_read(layer: Layer | None, port: int) -> bool:
-    return layer is not None and layer.port == port
 
 
 def _reading(graph: NNCFGraph, address: str) -> Iterator[tuple[str, int]]:
@@ -158,21 +157,14 @@ def _input_peaks(
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         width = widths[id(module)]
-        entering = next(one for one in _tensors(args, kwargs) if one.shape[-1] == width)
+        given = (one for one in (*args, *kwargs.values()) if isinstance(one, Tensor))
+        entering = next(one for one in given if one.shape[-1] == width)
         peak = wide(entering).abs().reshape(-1, entering.shape[-1]).amax(0)
         before = peaks.get(id(module))
         peaks[id(module)] = peak if before is None else torch.maximum(before, peak)
 
-    handles = [one.module.register_forward_pre_hook(note, with_kwargs=True) for one in layers]
-    try:
+    with ExitStack() as stack:
+        for one in layers:
+            stack.enter_context(one.module.register_forward_pre_hook(note, with_kwargs=True))
         run_batches(model, batches)
-    finally:
-        for handle in handles:
-            handle.remove()
     return [peaks[id(one.module)] for one in layers]
-
-
-def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, Tensor):
-            yield value

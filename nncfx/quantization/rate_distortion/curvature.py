@@ -78,7 +78,7 @@ def measure_curvature(
         for module in model.modules():
             if _has_moments(module):
                 hook = _MomentsHook(names[id(module.weight)], moments)
-                ends.callback(module.register_forward_pre_hook(hook).remove)
+                ends.enter_context(module.register_forward_pre_hook(hook))
         for parameter in model.parameters():
             ends.callback(parameter.requires_grad_, parameter.requires_grad)
             parameter.requires_grad_()

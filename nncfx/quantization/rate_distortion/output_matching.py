@@ -55,14 +55,13 @@ def match_outputs(
             for name in names:
                 kept = _keeper(wanted[name])
                 module = reference.get_submodule(name)
-                ends.callback(module.register_forward_hook(kept).remove)
+                ends.enter_context(module.register_forward_hook(kept))
             call(reference, batch)
         with ExitStack() as ends:
             for name in names:
                 if len(wanted[name]) == 1:
                     matched = _matcher(wanted[name])
-                    hook = model.get_submodule(name).register_forward_hook(matched)
-                    ends.callback(hook.remove)
+                    ends.enter_context(model.get_submodule(name).register_forward_hook(matched))
             call(model, batch)
 
 

@@ -1,13 +1,13 @@
 """Parts of a model that are learned one at a time, and the data that enters and leaves them."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import ExampleInputs, run
@@ -106,22 +106,19 @@ def _seen_calls(
     calls = {name: _Calls() for name in modules}
     order: list[str] = []
 
-    def watch(name: str, module: nn.Module) -> RemovableHandle:
-        def note(_: nn.Module, args: Any, kwargs: Any, result: Any) -> None:  # noqa: ANN401 (any call)
-            one = calls[name]
-            one.count += 1
-            order.append(name)
-            if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
-                one.entering = args[0]
-                one.leaving = result if isinstance(result, Tensor) else None
+    def note(name: str, _: nn.Module, args: Any, kwargs: Any, result: Any) -> None:  # noqa: ANN401 (any call)
+        one = calls[name]
+        one.count += 1
+        order.append(name)
+        if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
+            one.entering = args[0]
+            one.leaving = result if isinstance(result, Tensor) else None
 
-        return module.register_forward_hook(note, with_kwargs=True)
-
-    with ExitStack() as stack:
+    with ExitStack() as stack, torch.no_grad(), preserved(model):
         for name, module in modules.items():
-            stack.callback(watch(name, module).remove)
-        with torch.no_grad(), preserved(model):
-            run(model, example)
+            noting = partial(note, name)
+            stack.enter_context(module.register_forward_hook(noting, with_kwargs=True))
+        run(model, example)
     return calls, order
 
 
@@ -183,8 +180,13 @@ class _EnoughError(Exception):
     """Ends a forward behind what was to be seen."""
 
 
-@contextmanager
-def _recording(block: Block, entering: list[Tensor], leaving: list[Tensor]) -> Iterator[None]:
+def captured(
+    model: NNCFNetwork, block: Block, batches: Iterable[ExampleInputs]
+) -> tuple[Tensor, Tensor]:
+    """Return what enters and what leaves a block, of all batches; behind it nothing runs."""
+    entering: list[Tensor] = []
+    leaving: list[Tensor] = []
+
     def enters(_: nn.Module, args: tuple[Tensor, ...]) -> None:
         entering.append(args[0].detach())
 
@@ -193,22 +195,13 @@ def _recording(block: Block, entering: list[Tensor], leaving: list[Tensor]) -> I
         leaving.append(result.detach())
         raise _EnoughError
 
-    with ExitStack() as stack:
-        stack.callback(block.modules[0].register_forward_pre_hook(enters).remove)
-        stack.callback(block.modules[-1].register_forward_hook(leaves).remove)
-        yield
-
-
-def captured(
-    model: NNCFNetwork, block: Block, batches: Iterable[ExampleInputs]
-) -> tuple[Tensor, Tensor]:
-    """Return what enters and what leaves a block, of all batches; behind it nothing runs."""
-    entering: list[Tensor] = []
-    leaving: list[Tensor] = []
-    with torch.no_grad(), preserved(model), _recording(block, entering, leaving):
+    with (
+        torch.no_grad(),
+        preserved(model),
+        block.modules[0].register_forward_pre_hook(enters),
+        block.modules[-1].register_forward_hook(leaves),
+    ):
         for batch in batches:
-            try:
+            with suppress(_EnoughError):
                 run(model, batch)
-            except _EnoughError:
-                continue
     return torch.cat(entering), torch.cat(leaving)

@@ -92,8 +92,7 @@ def integer_arithmetic(model: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         for hook in quantizers_of(model).values():
             if hook.spec.is_integer and hook.spec.group is None:
-                handle = hook.register_forward_hook(kernels.quantize)
-                stack.callback(handle.remove)
+                stack.enter_context(hook.register_forward_hook(kernels.quantize))
         stack.enter_context(torch.no_grad())
         stack.enter_context(kernels)
         yield
