@@ -9,8 +9,8 @@ from torch import Tensor
 from nncfx.controllers.base.weights import constants_of
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.grid.stored_weights import sole_quantizers
 from nncfx.storage.models.whole_models import is_sharded
-from nncfx.tracing import WeightSite
 
 __all__ = ["warn_moved_weights"]
 
@@ -31,15 +31,10 @@ def warn_moved_weights(model: NNCFNetwork) -> None:
             and clip these as training had it: they are passed over.
     """
     stored = constants_of(model)
-    chains: dict[str, list[torch.nn.Module]] = {}
-    for each in model.nncf.hooks:
-        if isinstance(each.site, WeightSite):
-            chains.setdefault(str(each.site), []).append(each.hook)
     moved = [
-        name
-        for name, (hook, *others) in chains.items()
-        if name in stored and not others and isinstance(hook, Quantizer)
-        if _is_moved(stored[name].detach(), hook)
+        str(site)
+        for site, hook in sole_quantizers(model).items()
+        if str(site) in stored and _is_moved(stored[str(site)].detach(), hook)
     ]
     if moved:
         _LOGGER.warning(

@@ -8,17 +8,29 @@ from torch import Tensor
 
 from nncfx.controllers.base.weights import constants_of
 from nncfx.network import NNCFNetwork
-from nncfx.quantization.grid.fake_quantize import to_integers
+from nncfx.quantization.grid.fake_quantize import FLOAT8_DTYPES, to_integers
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.storage.models.torch_bits import NAMES
 from nncfx.tracing import WeightSite
 
-__all__ = ["integer_weights", "on_grid"]
+__all__ = ["integer_weights", "on_grid", "sole_quantizers"]
 
 _BYTE: Final = 8
-_FLOAT8: Final = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
+
+
+def sole_quantizers(model: NNCFNetwork) -> dict[WeightSite, Quantizer]:
+    """Return the quantizers of weights beside which no other hook stands, by site."""
+    chains: dict[WeightSite, list[torch.nn.Module]] = {}
+    for each in model.nncf.hooks:
+        if isinstance(each.site, WeightSite):
+            chains.setdefault(each.site, []).append(each.hook)
+    return {
+        site: hook
+        for site, (hook, *others) in chains.items()
+        if isinstance(hook, Quantizer) and not others
+    }
 
 
 @torch.no_grad()
@@ -34,10 +46,7 @@ def integer_weights(model: NNCFNetwork) -> dict[str, tuple[IntegerTensor, Quanti
     Returns:
         By the first name of the weight.
     """
-    hooks: dict[WeightSite, list[torch.nn.Module]] = {}
-    for each in model.nncf.hooks:
-        if isinstance(each.site, WeightSite):
-            hooks.setdefault(each.site, []).append(each.hook)
+    quantizers = sole_quantizers(model)
     names: dict[object, list[str]] = {}
     tensors: Mapping[str, Tensor] = constants_of(model)
     for name, one in tensors.items():
@@ -47,9 +56,8 @@ def integer_weights(model: NNCFNetwork) -> dict[str, tuple[IntegerTensor, Quanti
         names.setdefault(place, []).append(name)
     found = {}
     for same in names.values():
-        chains = [hooks.get(WeightSite.of(name), []) for name in same]
-        hook = chains[0][0] if chains[0] else None
-        if not isinstance(hook, Quantizer) or any(chain != [hook] for chain in chains):
+        hook, *others = {quantizers.get(WeightSite.of(name)) for name in same}
+        if hook is None or others:
             continue
         stored = _stored(tensors[same[0]], hook)
         if stored is not None:
@@ -85,7 +93,7 @@ def on_grid(
 
 def _dtype(spec: QuantizerSpec) -> torch.dtype:
     if spec.is_float8:
-        return _FLOAT8[spec.mode]
+        return FLOAT8_DTYPES[spec.mode]
     if spec.is_codebook:
         return torch.uint8
     if spec.bits > _BYTE:

@@ -15,6 +15,7 @@ from nncfx.network import NNCFNetwork
 from nncfx.operators import LINEAR_LAYERS, functions_of
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import MOST_BITS, QuantizerSpec
+from nncfx.quantization.grid.stored_weights import sole_quantizers
 from nncfx.quantization.preparation.layer_chains import Layer, find_layers
 from nncfx.quantization.ranges.observation import (
     Note,
@@ -166,18 +167,16 @@ def _warn_nearest(
 
 
 def _roundable(model: NNCFNetwork, most_bits: int) -> list[_Rounded]:
-    quantizers = quantizers_of(model)
-    sites = [one.site for one in model.nncf.hooks]
-    found = []
-    for address, layer in find_layers(model, model.nncf.graph, _FUNCTIONS).items():
-        site = WeightSite(layer.name, "weight")
-        quantizer = quantizers.get(site)
-        is_plain = quantizer and sites.count(site) == 1 and not quantizer.spec.is_float8
-        if not (quantizer and is_plain) or quantizer.spec.bits > most_bits:
-            continue
-        if layer.weight.ndim <= _MOST_AXES:
-            found.append(_Rounded(address, layer, quantizer))
-    return found
+    quantizers = sole_quantizers(model)
+    layers = find_layers(model, model.nncf.graph, _FUNCTIONS)
+    return [
+        _Rounded(address, layer, quantizer)
+        for address, layer in layers.items()
+        if (quantizer := quantizers.get(WeightSite(layer.name, "weight"))) is not None
+        and not quantizer.spec.is_float8
+        and quantizer.spec.bits <= most_bits
+        and layer.weight.ndim <= _MOST_AXES
+    ]
 
 
 def _by_moments(
