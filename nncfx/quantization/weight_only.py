@@ -14,7 +14,7 @@ from nncfx.network import NNCFNetwork, wrap
 from nncfx.operators import functions_of, operation_kind
 from nncfx.quantization.grid.plan import FloatOperation, PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.quantizer import Quantizer
-from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.grid.spec import QuantizerSpec, fitting_group
 from nncfx.quantization.packing.pack_weights import codes_mend, pack_weights
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.quantization.placement.operands import operands_of
@@ -42,9 +42,6 @@ _FILTERING: Final = ("conv", "conv_transpose")
 _MULTIPLYING: Final = ("linear", "matmul", "recurrent", *_FILTERING)
 _UNGROUPED: Final = ("recurrent", *_FILTERING)
 _GROUP: Final = 32
-_LEAST_GROUP: Final = 16
-"""The smallest that runtimes read."""
-
 _BYTE: Final = 8
 _TOLD: Final = 0.01
 """A larger share of the model's values that stays in float is a warning in the log."""
@@ -328,9 +325,7 @@ def _form(
     """
     columns = axis == weight.ndim - 1
     length = weight.shape[-2 if columns else -1]
-    own = group
-    while own is not None and length % own:
-        own = own // 2 if own >= 2 * _LEAST_GROUP else None
+    own = fitting_group(group, length)
     if own != group:
         bits = _BYTE if own is None else bits
         _LOGGER.warning(

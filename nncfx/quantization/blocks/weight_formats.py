@@ -8,15 +8,13 @@ from torch import Tensor
 
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.quantization.grid.fake_quantize import qparams_from_range
-from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.quantization.grid.spec import QuantizerSpec, fitting_group
 from nncfx.quantization.ranges.half_quadratic import half_quadratic_grid
 from nncfx.quantization.ranges.range_shares import best_shares
 
 __all__ = ["WEIGHT_FORMATS", "WeightFormat", "fitted_grid", "format_spec"]
 
 _LOGGER = logging.getLogger(__name__)
-_LEAST_GROUP: Final = 16
-"""The smallest that runtimes read."""
 
 WeightFormat = Literal["int8", "int4", "uint4", "nf4", "float8_e4m3", "mxfp4"]
 
@@ -52,9 +50,7 @@ def format_spec(name: str, group_size: int | None, width: int) -> QuantizerSpec:
                 f"group_size is {group_size}; '{name}' has groups of {spec.group}. Leave it out.",
             )
         group_size = spec.group
-    own = group_size
-    while own is not None and width % own:
-        own = own // 2 if own >= 2 * _LEAST_GROUP else None
+    own = fitting_group(group_size, width)
     if own != group_size:
         _LOGGER.warning(
             "Rows of %d weights are no multiple of the group_size %d: they have %s.",

@@ -6,7 +6,7 @@ from typing import Final, Literal
 from nncfx.errors import ArgumentError
 from nncfx.storage.models.codebooks import CODEBOOKS
 
-__all__ = ["FLOAT8_MAX", "MOST_BITS", "Mode", "QuantizerSpec"]
+__all__ = ["FLOAT8_MAX", "MOST_BITS", "Mode", "QuantizerSpec", "fitting_group"]
 
 Mode = Literal["symmetric", "asymmetric", "float8_e4m3", "float8_e5m2", "nf4", "float4_e2m1"]
 
@@ -15,6 +15,8 @@ FLOAT8_MAX: Final = {"float8_e4m3": 448.0, "float8_e5m2": 57344.0}
 
 MOST_BITS: Final = 16
 _BITS = (2, MOST_BITS)
+_LEAST_GROUP: Final = 16
+"""The smallest that runtimes read."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,3 +141,14 @@ class QuantizerSpec:
         7
         """
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]  # checked there
+
+
+def fitting_group(group: int | None, width: int) -> int | None:
+    """Return the group for rows of `width`: its half, fourth, ..., 16, or None for a whole row.
+
+    >>> fitting_group(128, 96), fitting_group(32, 40)
+    (32, None)
+    """
+    while group is not None and width % group:
+        group = group // 2 if group >= 2 * _LEAST_GROUP else None
+    return group
