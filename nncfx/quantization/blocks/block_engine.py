@@ -30,13 +30,12 @@ from nncfx.quantization.blocks.weight_formats import (
 )
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.grid.stored_weights import on_grid
-from nncfx.quantization.packing.adapters import let_merge
 from nncfx.quantization.packing.linear_layers import is_turned
 from nncfx.quantization.packing.pack_weights import (
     become,
     become_packed,
     is_packed,
-    let_pretrained_save,
+    mark_packed,
     owners_of_weights,
     packed_layer,
 )
@@ -174,8 +173,7 @@ def quantize_blocks(
     check_any_quantized(own, is_any=is_packed(own))
     if rest is not None:
         _quantize_rest(own, rest, chosen.group_size)
-    let_pretrained_save(own)
-    let_merge(own, is_packed=True)
+    mark_packed(own)
     return own
 
 

@@ -1,6 +1,6 @@
 """Codes of weights as bytes, and back to numbers: integers, float8, places in a table."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -106,13 +106,5 @@ def as_rows(stored: IntegerTensor, *, turned: bool = False) -> IntegerTensor:
     """
     if not turned:
         return stored
-    return IntegerTensor(
-        values=stored.values.mT.contiguous(),
-        scale=stored.scale,
-        zero_point=stored.zero_point,
-        bits=stored.bits,
-        axis=None if stored.axis is None else 0,
-        group=stored.group,
-        codebook=stored.codebook,
-        dtype=stored.dtype,
-    )
+    axis = None if stored.axis is None else 0
+    return replace(stored, values=stored.values.mT.contiguous(), axis=axis, columns=False)

@@ -4,7 +4,7 @@ import copy
 import logging
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -34,7 +34,7 @@ __all__ = [
     "become_packed",
     "codes_mend",
     "is_packed",
-    "let_pretrained_save",
+    "mark_packed",
     "owners_of_weights",
     "pack_weights",
     "packed_layer",
@@ -63,7 +63,8 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
     plain = strip(model)
     stored = dict(plain.named_parameters(remove_duplicate=False))
     grids = {id(stored[name]): one for name, (one, _) in found.items() if name in stored}
-    packed = _make_layers(plain, grids)
+    owners = owners_of_weights(plain)
+    packed = {key for key in grids.keys() & owners if become_packed(owners[key], grids[key])}
     names = Counter(id(one) for one in stored.values())
     left = []
     for name, (one, _) in found.items():
@@ -80,15 +81,8 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
             *(len(left), ", ".join(map(repr, left[:_NAMED]))),
             f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "",
         )
-    let_pretrained_save(plain)
-    let_merge(plain, is_packed=True)
+    mark_packed(plain)
     return plain
-
-
-def _make_layers(model: nn.Module, grids: Mapping[int, IntegerTensor]) -> set[int]:
-    """Make layers of codes in place; return the `id` of each weight that they replace."""
-    owners = owners_of_weights(model)
-    return {key for key in grids.keys() & owners if become_packed(owners[key], grids[key])}
 
 
 def owners_of_weights(model: nn.Module) -> dict[int, list[nn.Module]]:
@@ -179,13 +173,14 @@ def spec_of(stored: IntegerTensor) -> QuantizerSpec:
     )
 
 
-def let_pretrained_save(model: nn.Module, *, is_packed: bool = True) -> None:
-    """Let `save_pretrained` write layers of codes as files hold them, or no longer.
+def mark_packed(model: nn.Module, *, is_packed: bool = True) -> None:
+    """Let `save_pretrained` write codes as files hold them, and adapters refuse to be merged.
 
     Args:
-        model: Changed in place: the models of transformers in it.
-        is_packed: Whether it has such layers.
+        model: Changed in place: the models of transformers, and PEFT's adapters, in it.
+        is_packed: Whether it has layers of codes; else both are again as without any.
     """
+    let_merge(model, is_packed=is_packed)
     package = sys.modules.get("transformers.modeling_utils")
     kind: type[nn.Module] | None = getattr(package, "PreTrainedModel", None)
     if kind is None:
@@ -228,8 +223,7 @@ def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwo
             become(module, _float_layer(module, shared[key]))
             stored[f"{name}.weight".lstrip(".")] = integers
     stored |= unpack_parameters(plain)
-    let_pretrained_save(plain, is_packed=False)
-    let_merge(plain, is_packed=False)
+    mark_packed(plain, is_packed=False)
     if not stored:
         raise ArgumentError(
             f"{type(model).__name__} has no packed layer, so there is nothing to unpack. Pass "

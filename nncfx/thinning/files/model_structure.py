@@ -22,8 +22,7 @@ from nncfx.quantization.grid.records import (
 )
 from nncfx.quantization.grid.stored_weights import integer_weights
 from nncfx.quantization.moved_weights import warn_moved_weights
-from nncfx.quantization.packing.adapters import let_merge
-from nncfx.quantization.packing.pack_weights import let_pretrained_save
+from nncfx.quantization.packing.pack_weights import mark_packed
 from nncfx.quantization.packing.parameters import (
     parameter_records,
     parameters_again,
@@ -317,8 +316,7 @@ def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
     packed_again(model, packed, shapes)
     model = parameters_again(model, codes)
     if packed or codes:
-        let_pretrained_save(model)
-        let_merge(model, is_packed=True)
+        mark_packed(model)
     return model
 
 
