@@ -45,6 +45,7 @@ __all__ = [
     "error_text",
     "machine_fault",
     "machine_faults_told",
+    "needing",
 ]
 
 
@@ -109,6 +110,15 @@ class MissingExtraError(NNCFXError, ImportError):
             f"'{package}' is not installed, and {purpose} needs it. "
             f"Install it with: pip install 'nncfx[{extra}]'",
         )
+
+
+@contextlib.contextmanager
+def needing(package: str, extra: str, purpose: str) -> Iterator[None]:
+    """Raise `MissingExtraError` where the body imports what is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(package, extra, purpose) from error
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, ExportError, MissingExtraError, error_text
+from nncfx.errors import ArgumentError, ExportError, error_text, needing
 from nncfx.export.capture.preparation import inferring, plain
 from nncfx.export.export_result import ExportResult
 from nncfx.export.onnx_export import export_onnx, export_target
@@ -157,12 +157,8 @@ class _WithCache(nn.Module):
 
 
 def _dynamic_cache(past: Past) -> object:
-    try:
+    with needing("transformers", "transformers", "exporting a language model with its cache"):
         from transformers import DynamicCache
-    except ImportError as error:
-        raise MissingExtraError(
-            "transformers", "transformers", "exporting a language model with its cache"
-        ) from error
     return DynamicCache([tuple(layer) for layer in past])
 
 

@@ -7,12 +7,10 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, MissingExtraError, did_you_mean
+from nncfx.errors import ArgumentError, did_you_mean, needing
 
-try:
+with needing("transformers", "transformers", "its Cache"):
     from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
-except ImportError as error:
-    raise MissingExtraError("transformers", "transformers", "its Cache") from error
 
 __all__ = ["ByteCache", "ByteLayer"]
 

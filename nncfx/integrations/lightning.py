@@ -12,14 +12,12 @@ from typing_extensions import override
 from nncfx.compressor.preflight import first_batch
 from nncfx.config import AnyConfig
 from nncfx.controllers import CompressionStage, Controller
-from nncfx.errors import ArgumentError, MissingExtraError
+from nncfx.errors import ArgumentError, needing
 from nncfx.integrations.loop_compression import LoopCompression, Tracker, compressed_model
 from nncfx.training import create_compressed_model
 
-try:
+with needing("lightning", "lightning", "its Trainer"):
     import lightning.pytorch as pl
-except ImportError as error:
-    raise MissingExtraError("lightning", "lightning", "its Trainer") from error
 
 __all__ = ["CompressionCallback"]
 

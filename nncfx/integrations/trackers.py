@@ -7,7 +7,7 @@ from typing import Any, final
 
 from typing_extensions import override
 
-from nncfx.errors import MissingExtraError, StorageError
+from nncfx.errors import StorageError, needing
 from nncfx.integrations.loop_compression import Tracker
 
 __all__ = ["CSVTracker", "MLflowTracker", "TensorBoardTracker", "Tracker"]
@@ -62,10 +62,8 @@ class TensorBoardTracker(Tracker):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        try:
+        with needing("tensorboard", "tensorboard", "TensorBoardTracker"):
             from torch.utils.tensorboard.writer import SummaryWriter
-        except ImportError as error:
-            raise MissingExtraError("tensorboard", "tensorboard", "TensorBoardTracker") from error
         self._writer: Any = SummaryWriter(str(folder))
 
     @override
@@ -91,10 +89,8 @@ class MLflowTracker(Tracker):
     """
 
     def __init__(self, run_id: str | None = None, tracking_uri: str | None = None) -> None:
-        try:
+        with needing("mlflow", "mlflow", "MLflowTracker"):
             import mlflow
-        except ImportError as error:
-            raise MissingExtraError("mlflow", "mlflow", "MLflowTracker") from error
         self._client: Any = mlflow.MlflowClient(tracking_uri)
         active = mlflow.active_run()
         self._is_own = run_id is None and active is None

@@ -12,17 +12,15 @@ from typing_extensions import override
 
 from nncfx.config import AnyConfig
 from nncfx.controllers import CompressionStage, Controller
-from nncfx.errors import ArgumentError, MissingExtraError, error_text, machine_fault
+from nncfx.errors import ArgumentError, error_text, machine_fault, needing
 from nncfx.integrations.loop_compression import LoopCompression, Tracker, compressed_model
 from nncfx.storage.formats.whole_file import writing
 from nncfx.tracing import run
 from nncfx.tracing.hooks.store import STORE
 from nncfx.training import create_compressed_model
 
-try:
+with needing("transformers", "transformers", "its Trainer"):
     from transformers import Trainer, TrainerCallback
-except ImportError as error:
-    raise MissingExtraError("transformers", "transformers", "its Trainer") from error
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nncfx.errors import MissingExtraError
+from nncfx.errors import needing
 from nncfx.evidence.evidence import Evidence
 from nncfx.report.chart import study_charts
 from nncfx.report.claims import checks, headline, warning
@@ -74,11 +74,9 @@ def environment() -> "jinja2.Environment":
     Raises:
         MissingExtraError: jinja2 is not installed.
     """
-    try:
+    with needing("jinja2", "report", "writing a report"):
         import jinja2
         import markupsafe
-    except ImportError as error:
-        raise MissingExtraError("jinja2", "report", "writing a report") from error
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("nncfx.report"),
         autoescape=True,

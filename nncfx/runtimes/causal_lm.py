@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
@@ -157,12 +156,7 @@ class CausalLM:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

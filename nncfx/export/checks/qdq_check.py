@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from nncfx.errors import ExportError, MissingExtraError
+from nncfx.errors import ExportError, needing
 from nncfx.export.ir.graph_edits import constant_of, consumers, input_of
 from nncfx.export.ir.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
 from nncfx.targets import Target, target_named
@@ -110,10 +110,8 @@ def _warn_float8(nodes: "Sequence[ir.Node]", target: Target) -> None:
 
 
 def _read(path: str | os.PathLike[str]) -> "ir.Graph":
-    try:
+    with needing("onnx_ir", "export", "reading an ONNX file"):
         import onnx_ir as ir
-    except ImportError as error:
-        raise MissingExtraError("onnx_ir", "export", "reading an ONNX file") from error
     try:
         return ir.load(os.fspath(path)).graph
     except Exception as error:

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from nncfx.errors import ExportError, MissingExtraError
+from nncfx.errors import ExportError, needing
 
 if TYPE_CHECKING:
     import onnx
@@ -22,10 +22,8 @@ def read_onnx(path: str | os.PathLike[str], *, checks: bool = False) -> "onnx.Mo
         ExportError: the file is not an ONNX model.
         MissingExtraError: onnx is not installed.
     """
-    try:
+    with needing("onnx", "export", "reading an ONNX file"):
         import onnx
-    except ImportError as error:
-        raise MissingExtraError("onnx", "export", "reading an ONNX file") from error
     try:
         model = onnx.load(os.fspath(path), load_external_data=False)
         if checks:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from nncfx.errors import ArgumentError, MissingExtraError, StorageError, did_you_mean
+from nncfx.errors import ArgumentError, StorageError, did_you_mean, needing
 from nncfx.integrations.pretrained.widths import with_widths
 from nncfx.network import NNCFNetwork
 from nncfx.storage.formats.whole_file import writing_files
@@ -143,10 +143,6 @@ def _class_of(config: Any, place: Path) -> type[nn.Module]:  # noqa: ANN401 (a c
 
 
 def _package() -> Any:  # noqa: ANN401 (the package makes its names as they are asked for)
-    try:
+    with needing("transformers", "transformers", "saving and loading its models"):
         import transformers
-    except ImportError as error:
-        raise MissingExtraError(
-            "transformers", "transformers", "saving and loading its models"
-        ) from error
     return transformers

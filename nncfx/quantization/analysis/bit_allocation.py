@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from nncfx.errors import ArgumentError, MissingExtraError, SearchError
+from nncfx.errors import ArgumentError, SearchError, needing
 
 __all__ = ["WidthTable", "allocate_bits"]
 
@@ -37,11 +37,9 @@ def allocate_bits(
     ...               [{8: 8, 4: 4}, {8: 8, 4: 4}], 12)
     (8, 4)
     """
-    try:
+    with needing("scipy", "search", "the integer program"):
         from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]  # SciPy has no types
         from scipy.sparse import csr_array  # type: ignore[import-untyped]  # as above
-    except ImportError as error:
-        raise MissingExtraError("scipy", "search", "the integer program") from error
     pairs = [(place, bits) for place, each in enumerate(choices) for bits in each]
     for what, table in (("harms", harms), ("costs", costs)):
         for place, bits in pairs:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nncfx.errors import MissingExtraError, StorageError, error_text
+from nncfx.errors import StorageError, error_text, needing
 from nncfx.narration import narrated
 from nncfx.quantization.checkpoints.checkpoint_folder import Shards
 from nncfx.quantization.checkpoints.gguf_blocks import BLOCK, block_type
@@ -72,10 +72,8 @@ def write_gguf(
         ArgumentError: a matrix has no blocks of 32 weights, or GGUF no such format.
         StorageError: a file cannot be read or written, or `like` is of another model.
     """
-    try:
+    with needing("gguf", "gguf", "llama.cpp's format"):
         import gguf
-    except ImportError as error:
-        raise MissingExtraError("gguf", "gguf", "llama.cpp's format") from error
     reader = _reader(Path(like))
     shards = Shards(source)
     conversion = _Conversion(reader, shards, QuantizedFolder(quantized, shards), rest)

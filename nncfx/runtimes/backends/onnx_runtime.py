@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from typing_extensions import override
 
-from nncfx.errors import MissingExtraError, RuntimeFailure
+from nncfx.errors import MissingExtraError, RuntimeFailure, needing
 from nncfx.runtimes.backends.onnx_runtime_provider import (
     CPU_PROVIDER,
     check_started,
@@ -162,14 +162,8 @@ def _loaded(path: Path, load: Callable[[Path], Any]) -> Any:  # noqa: ANN401 (no
 
 
 def _package() -> ModuleType:
-    try:
+    with needing("onnxruntime", "onnxruntime", "running a model in ONNX Runtime"):
         import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError(
-            "onnxruntime",
-            "onnxruntime",
-            "running a model in ONNX Runtime",
-        ) from error
     return onnxruntime  # type: ignore[no-any-return]  # the package has no types
 
 

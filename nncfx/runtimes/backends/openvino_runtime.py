@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from typing_extensions import override
 
-from nncfx.errors import MissingExtraError, RuntimeFailure
+from nncfx.errors import RuntimeFailure, needing
 from nncfx.runtimes.protocol.engine_cache import content_digest, kept_engine, processor_digest
 from nncfx.runtimes.protocol.model_path import onnx_path
 from nncfx.runtimes.protocol.named_inputs import InputSpec, named_arrays
@@ -128,10 +128,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _package() -> Any:  # noqa: ANN401 (the package has no types)
-    try:
+    with needing("openvino", "openvino", "running a model in OpenVINO"):
         import openvino
-    except ImportError as error:
-        raise MissingExtraError("openvino", "openvino", "running a model in OpenVINO") from error
     return openvino
 
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from nncfx.errors import MissingExtraError, RuntimeFailure
+from nncfx.errors import RuntimeFailure, needing
 from nncfx.storage.formats.whole_file import writing
 
 __all__ = ["write_operator_form"]
@@ -22,10 +22,8 @@ def write_operator_form(path: str | os.PathLike[str], target: str | os.PathLike[
         StorageError: the file cannot be written.
         MissingExtraError: ONNX Runtime is not installed.
     """
-    try:
+    with needing("onnxruntime", "onnxruntime", "fusing operators"):
         import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError("onnxruntime", "onnxruntime", "fusing operators") from error
     written = Path(target)
     options = onnxruntime.SessionOptions()
     level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED

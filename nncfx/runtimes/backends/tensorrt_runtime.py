@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from typing_extensions import override
 
-from nncfx.errors import MissingExtraError, RuntimeFailure, did_you_mean
+from nncfx.errors import RuntimeFailure, did_you_mean, needing
 from nncfx.runtimes.backends.tensorrt_network import (
     QuantizedLayers,
     check_quantized,
@@ -95,11 +95,8 @@ class TensorRt(Runtime):
         return str(self._package().__version__)
 
     def _package(self) -> Any:  # noqa: ANN401 (the package has no types)
-        try:
+        with needing(self._module, self.name.replace("_", "-"), f"building for {self.name}"):
             return importlib.import_module(self._module)
-        except ImportError as error:
-            extra = self.name.replace("_", "-")
-            raise MissingExtraError(self._module, extra, f"building for {self.name}") from error
 
 
 class TensorRtSession(Session):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from nncfx.errors import MissingExtraError, StorageError, error_text
+from nncfx.errors import StorageError, error_text, needing
 
 __all__ = ["SHARED_WEIGHTS", "unshare_weights"]
 
@@ -30,10 +30,8 @@ def unshare_weights(source: Path, destination: Path) -> None:
         MissingExtraError: onnx is not installed.
         StorageError: the source is no ONNX file.
     """
-    try:
+    with needing("onnx", "export", "a file whose layers share weights"):
         import onnx
-    except ImportError as error:
-        raise MissingExtraError("onnx", "export", "a file whose layers share weights") from error
 
     try:
         model = onnx.load(source)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 
-from nncfx.errors import ArgumentError, MissingExtraError, RuntimeFailure
+from nncfx.errors import ArgumentError, RuntimeFailure, needing
 from nncfx.runtimes.timing.timing import Clock
 
 __all__ = ["Energy", "EnergyCounter", "energy_counters", "energy_per_call"]
@@ -81,10 +81,8 @@ def nvml_counters() -> tuple[EnergyCounter, ...]:
         MissingExtraError: nvidia-ml-py is not installed.
         RuntimeFailure: NVML does not start, as where there is no driver.
     """
-    try:
+    with needing("nvidia-ml-py", "nvml", "reading the energy of a GPU"):
         import pynvml
-    except ImportError as error:
-        raise MissingExtraError("nvidia-ml-py", "nvml", "reading the energy of a GPU") from error
     try:
         pynvml.nvmlInit()
         handles = [

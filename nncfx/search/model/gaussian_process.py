@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from nncfx.errors import MissingExtraError
+from nncfx.errors import needing
 
 if TYPE_CHECKING:
     from botorch.models import SingleTaskGP
@@ -104,10 +104,8 @@ def require_botorch() -> None:
     Raises:
         MissingExtraError: it is not installed.
     """
-    try:
+    with needing("botorch", "search", "the search of a level"):
         import botorch  # noqa: F401 (only to see whether it is there)
-    except ImportError as error:
-        raise MissingExtraError("botorch", "search", "the search of a level") from error
 
 
 def _model(

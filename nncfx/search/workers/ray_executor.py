@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Self, final
 
-from nncfx.errors import MachineError, MissingExtraError
+from nncfx.errors import MachineError, needing
 from nncfx.search.workers.executor import Done, check_workers, pickled
 from nncfx.search.workers.worker import Workplace, begin, evaluated
 
@@ -174,9 +174,7 @@ class _Actor:
 
 
 def _ray() -> Any:  # noqa: ANN401 (without types)
-    try:
+    with needing("ray", "ray", "RayExecutor"):
         import ray
         import ray.exceptions
-    except ImportError as error:
-        raise MissingExtraError("ray", "ray", "RayExecutor") from error
     return ray
