@@ -4,18 +4,19 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
 from typing_extensions import override
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["Narrator", "SilentNarrator", "load_rich", "narrated"]
+__all__ = ["Narrator", "SilentNarrator", "narrated", "tracked"]
 
+_T = TypeVar("_T")
 _LOGGER: Final = logging.getLogger(__name__)
 _SECONDS: Final = 10.0
 """Between two steps of which the log tells."""
@@ -124,7 +125,27 @@ def narrated(title: str) -> Iterator[Narrator]:
             progress.remove_task(task)
 
 
-def load_rich() -> None:
+def tracked(items: Iterable[_T], title: str, *, redraws: bool = True) -> Iterator[_T]:
+    """Yield `items`, with a bar on standard error while it is a terminal.
+
+    Without `redraws` it is drawn between two of them alone, by no thread that would be timed, too.
+    """
+    _load_rich()
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(
+        items,
+        title,
+        console=console,
+        auto_refresh=redraws,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _load_rich() -> None:
     """Import rich without its draw from Python's random generator, the one of users' own loops."""
     state = random.getstate()
     try:
@@ -140,7 +161,7 @@ def _shown() -> Iterator["Progress"]:
     if known is not None:
         yield known
         return
-    load_rich()
+    _load_rich()
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

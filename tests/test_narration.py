@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nncfx.narration import narrated
-from nncfx.quantization.ranges.observation import tracked
+from nncfx.narration import narrated, tracked
 
 SCRIPT = textwrap.dedent(
     """

@@ -9,7 +9,7 @@ from nncfx.errors import ArgumentError
 from nncfx.hago.search.evaluation import Evaluator
 from nncfx.hago.search.rounding_errors import EdgeWatch, watched_model
 from nncfx.hago.strategy.choice_space import Choices
-from nncfx.quantization.ranges.observation import tracked
+from nncfx.narration import tracked
 from nncfx.tracing import run
 from nncfx.tracing.calls.tensors import tensors_in
 

@@ -11,8 +11,8 @@ from nncfx.hago.graph.model_copies import plain_copy
 from nncfx.hago.search.evaluation import Evaluator
 from nncfx.hago.strategy.choice_space import Choices
 from nncfx.hago.strategy.edge_plan import EdgePlan, make_plan
+from nncfx.narration import tracked
 from nncfx.network import NNCFNetwork, wrap
-from nncfx.quantization.ranges.observation import tracked
 from nncfx.tracing import Insertion, Priority, run
 
 __all__ = ["EdgeWatch", "rounding_errors", "watched_model"]

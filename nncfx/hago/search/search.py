@@ -37,7 +37,7 @@ from nncfx.hago.search.tuners import (
 from nncfx.hago.strategy.choice_space import MIN_BITS, Choices, choice_space, searched_space
 from nncfx.hago.strategy.strategy import FEWEST_BITS, Strategy, require_inputs
 from nncfx.hago.strategy.thresholds import estimate_thresholds
-from nncfx.quantization.ranges.observation import tracked
+from nncfx.narration import tracked
 from nncfx.targets import Hardware
 from nncfx.tracing.calls.tensors import tensors_in
 

@@ -13,8 +13,8 @@ from nncfx.hago.search.evaluation import Evaluator, LabelledBatches, evaluations
 from nncfx.hago.search.rounding_errors import rounding_errors
 from nncfx.hago.search.tuners import Bits, Tuner
 from nncfx.hago.strategy.choice_space import Choices
+from nncfx.narration import tracked
 from nncfx.quantization.analysis.bit_allocation import WidthTable
-from nncfx.quantization.ranges.observation import tracked
 from nncfx.tracing import run
 from nncfx.tracing.calls.tensors import tensors_in
 

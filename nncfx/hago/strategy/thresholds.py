@@ -13,8 +13,8 @@ from nncfx.graph import input_address
 from nncfx.hago.graph.quant_graph import NodeKind, QuantGraph
 from nncfx.hago.strategy.edge_plan import has_channel_scales
 from nncfx.hago.strategy.strategy import Threshold
+from nncfx.narration import tracked
 from nncfx.quantization import QuantizerSpec, RangeRequest
-from nncfx.quantization.ranges.observation import tracked
 from nncfx.quantization.ranges.range_estimation import range_from, statistic_for
 from nncfx.quantization.ranges.statistics import Histogram, TensorStatistic
 from nncfx.targets import Hardware

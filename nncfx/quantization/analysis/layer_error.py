@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError
+from nncfx.narration import tracked
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.ranges.calibration import calibration_inputs
@@ -21,7 +22,6 @@ from nncfx.quantization.ranges.observation import (
     probing,
     quantizers_of,
     run_batches,
-    tracked,
 )
 from nncfx.quantization.signal_error import Energies, quantizers_by_layer
 from nncfx.tracing import ExampleInputs, PostSite, Site, WeightSite

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, CompressionError, did_you_mean
+from nncfx.narration import tracked
 from nncfx.quantization.blocks.activation_scales import best_scales, scalable_groups, scale_group
 from nncfx.quantization.blocks.block_calls import BlockCall, advanced, block_calls, find_blocks
 from nncfx.quantization.blocks.block_layers import (
@@ -39,7 +40,6 @@ from nncfx.quantization.packing.pack_weights import (
     owners_of_weights,
     packed_layer,
 )
-from nncfx.quantization.ranges.observation import tracked
 from nncfx.quantization.rounding.curvature import Curvature, check_finite, curvature
 from nncfx.quantization.rounding.gptq import round_matrix
 from nncfx.storage.models.integer_tensor import IntegerTensor

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from nncfx.controllers.base.weights import constants_of
 from nncfx.errors import ArgumentError, CompressionError
+from nncfx.narration import tracked
 from nncfx.network import NNCFNetwork, inputs_in
 from nncfx.quantization.grid.fake_quantize import rows_of
 from nncfx.quantization.grid.plan import PlannedQuantizer
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.ranges.half_quadratic import half_quadratic_grid
-from nncfx.quantization.ranges.observation import in_float, probing, run_batches, tracked
+from nncfx.quantization.ranges.observation import in_float, probing, run_batches
 from nncfx.quantization.ranges.range_estimation import RangeRequest, range_from, statistic_for
 from nncfx.quantization.ranges.range_shares import best_shares
 from nncfx.quantization.ranges.statistics import TensorStatistic

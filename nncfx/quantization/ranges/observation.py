@@ -4,14 +4,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Final, TypeVar, final
+from typing import Final, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
-from nncfx.narration import load_rich
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.tracing import ExampleInputs, Insertion, PreSite, Priority, Site, as_call, run
@@ -25,7 +24,6 @@ __all__ = [
     "probing",
     "quantizers_of",
     "run_batches",
-    "tracked",
     "warn_if_none",
     "with_values",
 ]
@@ -33,7 +31,6 @@ __all__ = [
 Note = Callable[[Tensor], Tensor | None]
 """Sees a tensor; what it returns, if not `None`, is used instead."""
 
-_T = TypeVar("_T")
 _LOGGER = logging.getLogger(__name__)
 _ALGORITHM: Final = "observation"
 
@@ -182,18 +179,6 @@ def _shape_text(value: object) -> str:
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
     return type(value).__name__
-
-
-def tracked(items: Iterable[_T], title: str) -> Iterator[_T]:
-    """Yield `items`, with a bar on standard error while it is a terminal."""
-    load_rich()
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    yield from track(
-        items, title, console=console, transient=True, disable=not console.is_terminal
-    )
 
 
 def warn_if_none(

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.float64 import in_float64
+from nncfx.narration import tracked
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.preparation.layer_chains import shared_parameters
-from nncfx.quantization.ranges.observation import in_float, quantizers_of, tracked, with_values
+from nncfx.quantization.ranges.observation import in_float, quantizers_of, with_values
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
 from nncfx.quantization.rounding.blocks import Block, captured, find_blocks
 from nncfx.tracing import ExampleInputs, WeightSite

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.float64 import float64_device
+from nncfx.narration import tracked
 from nncfx.network import NNCFNetwork
 from nncfx.operators import LINEAR_LAYERS, functions_of
 from nncfx.quantization.grid.quantizer import Quantizer
@@ -22,7 +23,6 @@ from nncfx.quantization.ranges.observation import (
     probing,
     quantizers_of,
     run_batches,
-    tracked,
     warn_if_none,
 )
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings

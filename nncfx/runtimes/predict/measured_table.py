@@ -2,13 +2,13 @@
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from nncfx.graph import NNCFGraph
-from nncfx.narration import load_rich
+from nncfx.narration import tracked
 from nncfx.runtimes.backends.onnx_runtime import OnnxRuntime
 from nncfx.runtimes.inspect.profile import profile_layers
 from nncfx.runtimes.predict.latency_table import LatencyTable, fitted_table
@@ -66,7 +66,7 @@ def measured_table(
     """
     plan = TimingPlan(seconds=seconds, clock="auto")
     module_ms, run_ms = [], []
-    for variant in _told(variants):
+    for variant in tracked(variants, "Measuring the latency table", redraws=False):
         profile = profile_layers(
             variant.path, example_inputs, modules=variant.modules, threads=threads, runs=runs
         )
@@ -107,23 +107,3 @@ def read_table(text: str) -> LatencyTable:
             "; ".join(others),
         )
     return table
-
-
-def _told(variants: Sequence[Variant]) -> Iterable[Variant]:
-    """Yield `variants`, with a bar on standard error while it is a terminal.
-
-    The bar is drawn between two variants only: a thread that draws it would be timed too.
-    """
-    load_rich()
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return track(
-        variants,
-        "Measuring the latency table",
-        console=console,
-        auto_refresh=False,
-        transient=True,
-        disable=not console.is_terminal,
-    )
