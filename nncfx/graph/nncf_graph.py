@@ -73,6 +73,10 @@ class NNCFGraph:
     def _outgoing(self) -> dict[str, tuple[Edge, ...]]:
         return _grouped((edge.source, edge) for edge in self.edges)
 
+    def get(self, address: str) -> Operation | None:
+        """Return the operation at `address`; None for inputs and outputs of the model."""
+        return self._by_address.get(address)
+
     def find(self, address: str) -> Operation:
         """Return the operation at `address`.
 

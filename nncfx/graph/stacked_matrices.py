@@ -34,7 +34,6 @@ def stacked_matrices(graph: NNCFGraph) -> Mapping[str, int]:
     >>> stacked_matrices(nncfx.wrap(Experts(), inputs).nncf.graph)
     {'up': 1}
     """
-    operations = {one.address: one for one in graph.operations}
     found: dict[str, int] = {}
 
     def output_axis(operation: Operation, port: int, *, is_picked: bool) -> int | None:
@@ -45,7 +44,7 @@ def stacked_matrices(graph: NNCFGraph) -> Mapping[str, int]:
         axes = [
             output_axis(reader, edge.target_port, is_picked=is_picked or function == _PICKS)
             for edge in graph.outgoing(operation.address)
-            if (reader := operations.get(edge.target)) is not None
+            if (reader := graph.get(edge.target)) is not None
         ]
         axis = next((one for one in axes if one is not None), None)
         return axis if axis is None or function == _PICKS else _ROWS + _COLUMNS - axis

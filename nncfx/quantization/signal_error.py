@@ -146,7 +146,6 @@ def quantizers_by_layer(model: NNCFNetwork) -> dict[str, frozenset[Quantizer]]:
 def _of_inputs(
     graph: NNCFGraph, operation: Operation, quantizers: dict[Site, Quantizer]
 ) -> Iterator[Quantizer]:
-    known = {one.address: one for one in graph.operations}
     for edge in graph.incoming(operation.address):
         sites = (
             PreSite(operation.address, edge.target_port),
@@ -154,6 +153,6 @@ def _of_inputs(
         )
         hooks = [quantizers[site] for site in sites if site in quantizers]
         yield from hooks
-        source = known.get(edge.source)
+        source = graph.get(edge.source)
         if not hooks and source is not None and len(graph.incoming(source.address)) == 1:
             yield from _of_inputs(graph, source, quantizers)

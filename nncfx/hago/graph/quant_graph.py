@@ -198,15 +198,14 @@ def _sources(traced: NNCFGraph, operation: Operation) -> list[tuple[int, str, in
 
 def _post_order(traced: NNCFGraph) -> list[Node]:
     """Return the nodes that the outputs need, each after its sources, those by argument."""
-    operations = {one.address: one for one in traced.operations}
-    ends = [edge.source for edge in traced.edges if edge.target not in operations]
+    ends = [edge.source for edge in traced.edges if traced.get(edge.target) is None]
     order: dict[str, Node] = {}
     stack = [(name, False) for name in reversed(ends)]
     while stack:
         name, is_ready = stack.pop()
         if name in order:
             continue
-        operation = operations.get(name)
+        operation = traced.get(name)
         if operation is None:
             kind = NodeKind.VAR if name.startswith(f"/{INPUT_FUNCTION}") else NodeKind.CONSTANT
             order[name] = Node(kind, name)

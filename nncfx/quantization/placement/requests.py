@@ -1,7 +1,7 @@
 """Requests for quantized tensors, moved up to where each tensor is made."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -57,10 +57,6 @@ class Requests:
     _covered: set[tuple[str, int]] = field(default_factory=set)
     _unseen: dict[Tensor, PreSite] = field(default_factory=dict)
     _together: "nx.Graph[Tensor]" = field(default_factory=nx.Graph)
-    _operations: Mapping[str, Operation] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._operations = {one.address: one for one in self.graph.operations}
 
     def ask(self, address: str, port: int, *, unified: Iterable[str]) -> list[Tensor]:
         """Ask for what enters `address` at `port`; return the tensors to quantize for it.
@@ -141,7 +137,7 @@ class Requests:
         edges = [one for one in self.graph.outgoing(address) if one.source_port == port]
         asked = [one for one in edges if (one.target, one.target_port) in self._covered]
         everywhere = tensor in self.produced or len(asked) == len(edges)
-        producer = self._operations.get(address)
+        producer = self.graph.get(address)
         is_assigned = producer is not None and producer.function == "__setitem__"
         if everywhere and not is_assigned and not is_model_input(address):
             return [PostSite(address, port)]
@@ -151,7 +147,7 @@ class Requests:
         """Return the results of the ReLUs that read `tensor`; none if anything else does."""
         address, port = tensor
         readers = [one.target for one in self.graph.outgoing(address) if one.source_port == port]
-        operations = [self._operations.get(one) for one in readers]
+        operations = [self.graph.get(one) for one in readers]
         kinds = {"" if one is None else operation_kind(one.function) for one in operations}
         if len(readers) == 1 and kinds <= {"max_pool", *MOVEMENTS}:
             (one,) = operations
@@ -162,7 +158,7 @@ class Requests:
     def _origins(self, edge: Edge, unified: frozenset[str]) -> list[Tensor]:
         """Return the tensors that `edge` carries elements of, past what only moves elements."""
         self._covered.add((edge.target, edge.target_port))
-        operation = self._operations.get(edge.source)
+        operation = self.graph.get(edge.source)
         if operation is None:
             return [(edge.source, edge.source_port)]
         kind = operation_kind(operation.function)

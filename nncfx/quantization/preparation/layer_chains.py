@@ -173,9 +173,8 @@ def graph_without_hooks(model: nn.Module, example_inputs: ExampleInputs) -> NNCF
 
 def readers(graph: NNCFGraph, address: str) -> Iterator[Operation | None]:
     """Yield what reads the tensors of the operation at `address`; `None` is a model output."""
-    known = {one.address: one for one in graph.operations}
     for edge in graph.outgoing(address):
-        yield known.get(edge.target)
+        yield graph.get(edge.target)
 
 
 def reader_behind(

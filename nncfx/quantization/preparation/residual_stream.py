@@ -68,7 +68,6 @@ class _Walk:
         self._layers = find_layers(model, graph, LINEAR_LAYERS)
         self._states: dict[str, _State] = {}
         self._weights: dict[str, str] = {}
-        self._known = {one.address: one for one in graph.operations}
         self._found = ResidualStream(0)
 
     def run(self) -> ResidualStream:
@@ -215,9 +214,8 @@ def _commutes(operation: Operation) -> bool:
 
 def _behind(graph: NNCFGraph, address: str, passing: Callable[[Operation], bool]) -> str | None:
     """Return the operation whose result arrives at `address` and nowhere else, through views."""
-    known = {one.address: one for one in graph.operations}
-    while address in known and len(_reading(graph, address)) == 1:
-        if not passing(known[address]):
+    while (operation := graph.get(address)) and len(_reading(graph, address)) == 1:
+        if not passing(operation):
             return address
         edges = graph.incoming(address)
         if len(edges) != 1:

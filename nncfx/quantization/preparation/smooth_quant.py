@@ -119,9 +119,8 @@ def smoothable(model: nn.Module, graph: NNCFGraph) -> list[Smoothable]:
 
 def _reading(graph: NNCFGraph, address: str) -> Iterator[tuple[str, int]]:
     """Yield address and port of what reads the result, seen through views of its channels."""
-    known = {one.address: one for one in graph.operations}
     for edge in graph.outgoing(address):
-        view = known.get(edge.target)
+        view = graph.get(edge.target)
         if view is not None and view.function in _VIEWS and _keeps_channels(view):
             yield from _reading(graph, view.address)
         else:
