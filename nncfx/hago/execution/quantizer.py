@@ -9,7 +9,7 @@ from nncfx.hago.execution.realization import QuantizedGraph
 from nncfx.hago.execution.simulation import SimulatedGraph
 from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.strategy.edge_plan import Plan, make_plan
-from nncfx.hago.strategy.strategy import Strategy, require_inputs, require_same_model
+from nncfx.hago.strategy.strategy import Strategy, require_hash, require_inputs
 from nncfx.network import NNCFNetwork
 from nncfx.targets import Hardware
 from nncfx.tracing import ExampleInputs
@@ -93,5 +93,5 @@ def create_quantizer(graph: QuantGraph, hardware: Hardware, strategy: Strategy) 
             out of range, or a descriptor that it needs is missing.
     """
     require_inputs(graph, hardware)
-    require_same_model(graph, strategy)
+    require_hash(strategy, graph.model_hash)
     return Quantizer(graph, hardware, strategy)

@@ -46,8 +46,7 @@ class Step:
 
     def arguments(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with `tensors` at the ports, in order."""
-        chains = {port: _returning(one) for port, one in enumerate(tensors)}
-        (args, kwargs), _ = substitute((self.args, dict(self.kwargs)), chains)
+        args, kwargs = _filled((self.args, dict(self.kwargs)), tensors)
         return args, kwargs
 
 
@@ -69,8 +68,7 @@ class Program:
 
     def returned(self, tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 (whatever the model returns)
         """Return what the model returns, with these tensors in it."""
-        chains = {port: _returning(one) for port, one in enumerate(tensors)}
-        made = substitute(self.template, chains)[0]
+        made = _filled(self.template, tensors)
         return self.kind(**made) if isinstance(made, dict) and _is_record(self.kind) else made
 
 
@@ -85,9 +83,7 @@ def record(model: nn.Module, inputs: ExampleInputs) -> Program:
     trace(model, inputs, [recorder])
     with torch.no_grad():
         result = run(model, inputs)
-    count = len(tensors_in(result))
-    empty = {port: _returning(_EMPTY) for port in range(count)}
-    template = substitute(result, empty)[0]
+    template = _filled(result, [_EMPTY] * len(tensors_in(result)))
     return Program(tuple(recorder.steps), tuple(recorder.results), template, type(result))
 
 
@@ -99,8 +95,10 @@ def _is_record(kind: type) -> bool:
 _EMPTY: Final = torch.empty(0, device="cpu")
 
 
-def _returning(tensor: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda _: tensor
+def _filled(template: Any, tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 (of any form)
+    """Return `template` with `tensors` in place of its own, in order."""
+    chains = {port: lambda _, one=one: one for port, one in enumerate(tensors)}
+    return substitute(template, chains)[0]
 
 
 class _Recorder:
@@ -133,8 +131,7 @@ class _Recorder:
                 "integer graph cannot follow. Write it as a new tensor, with torch.cat or "
                 "torch.where.",
             )
-        empty = {port: _returning(_EMPTY) for port in range(len(given))}
-        (args, kwargs), _ = substitute((call.args, dict(call.kwargs)), empty)
+        args, kwargs = _filled((call.args, dict(call.kwargs)), [_EMPTY] * len(given))
         self.steps.append(Step(call.operation, call.func, args, kwargs, values))
         for port, one in enumerate(produced):
             self._bind(one, Value(call.operation.address, port))

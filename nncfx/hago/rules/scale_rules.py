@@ -14,7 +14,6 @@ from nncfx.tracing.hooks.spelled_functions import is_known_function
 __all__ = [
     "InferScale",
     "Rectify",
-    "has_scale_rule",
     "infer_scale",
     "keeps_scale",
     "output_scale",
@@ -40,15 +39,6 @@ rectify: Final = Rules[Rectify](
     lambda one: one.kind, KINDS, "a kind of operation", is_known_function
 )
 """Decorates what says in which scales inputs are read, of a kind of operation or one function."""
-
-
-def has_scale_rule(function: str) -> bool:
-    """Return whether the scale of the function's output can be inferred.
-
-    >>> has_scale_rule("linear"), has_scale_rule("softmax")
-    (True, False)
-    """
-    return infer_scale.find(function) is not None
 
 
 def output_scale(operation: Operation, in_scales: Sequence[Tensor]) -> Tensor:

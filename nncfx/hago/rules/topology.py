@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from nncfx.graph import Operation
 from nncfx.hago.graph.quant_graph import Node, QuantGraph
-from nncfx.hago.rules.scale_rules import has_scale_rule
+from nncfx.hago.rules.scale_rules import infer_scale
 from nncfx.operators import CONTRACTIONS, MOVEMENTS, operator_of
 from nncfx.targets import Hardware
 
@@ -89,11 +89,8 @@ def default_override(node: Node) -> bool | None:
     if node.work in CONTRACTIONS:
         has_bias = operator_of(operation.function).role(_PAIR) == "bias"
         unfit[node.work] = len(given) > _PAIR and not (has_bias and _PAIR in operation.parameters)
-    return (
-        False
-        if integers or not has_scale_rule(operation.function) or unfit.get(node.work)
-        else None
-    )
+    is_ruled = infer_scale.find(operation.function) is not None
+    return False if integers or not is_ruled or unfit.get(node.work) else None
 
 
 def moves_freely(node: Node, hardware: Hardware) -> bool:

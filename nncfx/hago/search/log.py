@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from nncfx.errors import SearchError, StorageError, error_text
 from nncfx.hago.graph.quant_graph import QuantGraph
-from nncfx.hago.strategy.strategy import Strategy, require_hash, require_same_model
+from nncfx.hago.strategy.strategy import Strategy, require_hash
 from nncfx.storage.formats.line_file import LineFile, could_begin, json_line, read_lines
 
 __all__ = [
@@ -185,7 +185,7 @@ def best_strategy(path: PathLike, graph: QuantGraph | None = None) -> Strategy:
         )
     strategy = better_record(records).strategy
     if graph is not None:
-        require_same_model(graph, strategy)
+        require_hash(strategy, graph.model_hash)
     return strategy
 
 

@@ -17,7 +17,6 @@ __all__ = [
     "Threshold",
     "require_hash",
     "require_inputs",
-    "require_same_model",
 ]
 
 FEWEST_BITS: Final = 2
@@ -63,15 +62,6 @@ class Strategy:
             raise StorageError(
                 f"This is no strategy: {error} Give what nncfx.hago wrote.",
             ) from error
-
-
-def require_same_model(graph: QuantGraph, strategy: Strategy) -> None:
-    """Return if `strategy` was found for `graph`.
-
-    Raises:
-        CompressionError: it was found for another model, or for other weights of this one.
-    """
-    require_hash(strategy, graph.model_hash)
 
 
 def require_inputs(graph: object, hardware: object) -> None:

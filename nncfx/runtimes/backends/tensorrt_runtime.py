@@ -292,15 +292,14 @@ class TensorRtSession(Session):
         config.add_optimization_profile(profile)
 
     def _loaded(self) -> Any:  # noqa: ANN401 (the package has no types)
-        if self._engine is None:
-            raise RuntimeFailure("The session is closed; build another one.")
+        serialized = self.serialized
         if not torch.cuda.is_available():
             raise RuntimeFailure(
                 f"Running or inspecting an engine of {self._name} needs an NVIDIA GPU and a torch "
                 "built for CUDA, and this machine has none. The engine itself is built: write "
                 "`session.serialized` to a file and take it to the GPU.",
             )
-        engine = self._package.Runtime(self._logger).deserialize_cuda_engine(self._engine)
+        engine = self._package.Runtime(self._logger).deserialize_cuda_engine(serialized)
         if engine is None:
             raise RuntimeFailure(f"{self._name} does not load its engine: {self._last()}")
         return engine

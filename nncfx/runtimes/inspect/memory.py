@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import torch
 from torch import nn
 
 from nncfx.errors import RuntimeFailure
@@ -80,7 +79,9 @@ def main(task: str) -> None:
         source, inputs, runtime, options = pickle.load(stream)  # noqa: S301 (our parent wrote it)
     chosen = runtime_named(runtime)
     chosen.version()
-    held = sum(tensor.nbytes for tensor in _tensors(source))
+    held = 0
+    if isinstance(source, nn.Module):
+        held = sum(one.nbytes for one in (*source.parameters(), *source.buffers()))
     _RESET.write_text("5", encoding="ascii")  # the peak begins again from here
     start = _peak_bytes() - held
     with chosen.build(source, options) as session:
@@ -89,10 +90,6 @@ def main(task: str) -> None:
         session.run(inputs)
         ran = _peak_bytes() - start
     sys.stdout.write(json.dumps({"build_bytes": built, "run_bytes": ran}) + "\n")
-
-
-def _tensors(source: ModelSource) -> list[torch.Tensor]:
-    return [*source.parameters(), *source.buffers()] if isinstance(source, nn.Module) else []
 
 
 def _peak_bytes() -> int:

@@ -52,7 +52,9 @@ class ModuleSession(Session):
             raise RuntimeFailure("The session is closed; build another one.")
         args, kwargs = as_call(inputs)
         told = _told(model, "does not compile for")
-        with told, _unwarned(), torch.inference_mode(), _threads(threads):
+        # torch's compiler warns of its own parts
+        unwarned = warnings.catch_warnings(action="ignore")
+        with told, unwarned, torch.inference_mode(), _threads(threads):
             forward = self._prepare(model, (args, dict(kwargs)))
 
         def call() -> object:
@@ -102,14 +104,6 @@ def _told(model: nn.Module, fault: str) -> Iterator[None]:
             f"{type(model).__name__} {fault} these inputs: "
             f"{type(error).__name__}: {first_line(error) or 'no text'}",
         ) from error
-
-
-@contextlib.contextmanager
-def _unwarned() -> Iterator[None]:
-    """Keep to itself what torch's compiler warns of its own parts."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 @contextlib.contextmanager
