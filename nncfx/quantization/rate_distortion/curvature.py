@@ -154,5 +154,5 @@ class _MomentsHook:
     @torch.no_grad()
     def __call__(self, module: nn.Module, args: tuple[Tensor, ...]) -> None:
         (entering,) = args
-        found = input_moments(entering.detach(), module, images=_EXAMPLES)
+        (found,) = input_moments(entering.detach(), module, images=_EXAMPLES)
         self.sums[self.name] = self.sums.get(self.name, 0.0) + found

@@ -6,39 +6,26 @@ from torch.nn import functional as F
 
 from nncfx.schemes.wide_floats import wide
 
-__all__ = ["input_moments", "moments_by_part"]
+__all__ = ["input_moments"]
 
 
-def input_moments(entering: Tensor, module: nn.Module, *, images: int = 1) -> Tensor:
-    """Return the sum of x x^T over all that each row of the weight is multiplied with.
+def input_moments(
+    entering: Tensor, module: nn.Module, width: int | None = None, *, images: int = 1
+) -> list[Tensor]:
+    """Return the sum of x x^T over all that each row of the weight is multiplied with, by blocks.
 
     Args:
         entering: What the layer reads: n x i x *k of a convolution of one or two axes, n x ... x i
             of any other layer.
         module: The layer.
+        width: Of a block on the diagonal, in inputs; the last may be narrower, and what is beside
+            the blocks is not computed. None: one block is all.
         images: So many are looked at together; the patches of all would be larger than the
             model's own activations.
 
     Returns:
-        groups x m x m, where m is the length of a row of the flattened weight; float32 at least.
-    """
-    (whole,) = moments_by_part(entering, module, None, images=images)
-    return whole
-
-
-def moments_by_part(
-    entering: Tensor, module: nn.Module, width: int | None, *, images: int = 1
-) -> list[Tensor]:
-    """Return the blocks of `input_moments` on its diagonal; what is beside them is not computed.
-
-    Args:
-        entering: As `input_moments` takes it, with `module` and `images`.
-        module: The layer.
-        width: Of a block, in inputs; the last may be narrower. None: one block is all.
-        images: So many are looked at together.
-
-    Returns:
-        Of each block groups x k x k, where k is its width; float32 at least.
+        Of each block groups x k x k, where k is its width, in all the length of a row of the
+        flattened weight; float32 at least.
     """
     entering = wide(entering)
     if not isinstance(module, nn.Conv1d | nn.Conv2d):

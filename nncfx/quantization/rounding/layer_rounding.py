@@ -29,7 +29,7 @@ from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
 from nncfx.quantization.rounding.block_reconstruction import reconstruct_blocks
 from nncfx.quantization.rounding.curvature import curvature
 from nncfx.quantization.rounding.gptq import round_matrix
-from nncfx.quantization.rounding.input_moments import moments_by_part
+from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.tracing import ExampleInputs, PreSite, Site, WeightSite
 from nncfx.tracing.calls.module_check import parametrization_mend
 
@@ -188,7 +188,7 @@ def _by_moments(
 
     def adding(one: _Rounded) -> Note:
         def note(entering: Tensor) -> None:
-            found = moments_by_part(entering, one.layer.module, one.width)
+            found = input_moments(entering, one.layer.module, one.width)
             known = sums.get(one.address)
             sums[one.address] = (
                 [a + b for a, b in zip(known, found, strict=True)] if known else found

@@ -92,7 +92,7 @@ def test_moments_tell_the_error_of_any_change_of_the_weight(
     (layer,) = find_layers(model, model.nncf.graph).values()
     change = torch.randn_like(layer.weight.detach())
     before = model(inputs)
-    moments = input_moments(inputs, layer.module)
+    (moments,) = input_moments(inputs, layer.module)
     layer.weight.data += change
     rows = change.flatten(1).view(len(moments), -1, moments.shape[-1])
     told = torch.einsum("gom, gmk, gok ->", rows, moments, rows)
