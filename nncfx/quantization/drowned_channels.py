@@ -31,11 +31,7 @@ def without_drowned_channels(
     Training leaves it open how large a channel is that a norm divides by its own deviation. What
     has a hundredth of the largest range has two or three steps of the grid that all share, and the
     norm makes the error as large as the channel. These results stay in float; they are logged.
-
-    Args:
-        model: Without the quantizers of `plan`; it is left so.
-        plan: Made from its graph.
-        batch: Some inputs.
+    `model` has no quantizers of `plan` yet, and is left so.
     """
     results = {one: _of_norms(model, one) for one in plan.activations}
     read = {one: address for one, address in results.items() if address}

@@ -27,13 +27,8 @@ def without_harmful_storage(
 
     Targets compute recurrent layers in float: integers make their weights smaller and nothing
     faster, and an error goes round with the state. Fewer bits than 8 were asked for, and stay; so
-    does what would leave nothing quantized.
-
-    Args:
-        model: Without the quantizers of `plan`; it is left so.
-        plan: Made from its graph.
-        range_of: How the ranges of weights are found.
-        batch: Some inputs.
+    does what would leave nothing quantized. `model` has no quantizers of `plan` yet, and is left
+    so.
     """
     recurrent = {
         one.address

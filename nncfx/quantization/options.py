@@ -118,10 +118,7 @@ class Methods:
 def resolved(options: QuantizeOptions, preset: Preset, *, per_tensor: bool) -> Methods:
     """Return what `options` say, and where they say nothing what `preset` does.
 
-    Args:
-        options: What the user named.
-        preset: As `quantize` takes it.
-        per_tensor: Whether weights have one scale each.
+    What it does depends on whether weights have one scale `per_tensor`.
     """
     is_fast = preset == "fast"
     narrow: Rounding = {"fast": "nearest", "thorough": "adaptive"}.get(preset, "gptq")  # type: ignore[assignment]  # literals of it

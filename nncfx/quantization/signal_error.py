@@ -96,10 +96,7 @@ def warn_large_errors(
 ) -> None:
     """Log the layers whose output is hardly larger than its error, the worst first.
 
-    Args:
-        model: With quantizers, calibrated.
-        batch: Some inputs.
-        float_values: Parameters by name as they were before they were changed in place.
+    Arguments are those of `layer_errors`.
     """
     layers = layer_errors(model, batch, float_values)
     # where the signal is 0, as of layers that begin with weights of 0, decibels say nothing

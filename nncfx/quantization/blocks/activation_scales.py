@@ -44,13 +44,7 @@ def best_scales(
     """Return what to multiply the layers' inputs' weights by, i, so that rounding changes least.
 
     The scales are powers of the inputs' root mean squares; the exponent of 0, 0.1, ..., 1 with the
-    least change of the outputs is taken.
-
-    Args:
-        layers: That read the same.
-        moments: Of what they read, i x i.
-        format_name: Of the weights.
-        group_size: Of their groups.
+    least change of the outputs is taken. The layers read the same, of which `moments` are i x i.
 
     Source: Lin et al. 2024, AWQ, equations 4 and 5.
     """

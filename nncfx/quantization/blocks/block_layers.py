@@ -62,11 +62,8 @@ class BlockLayers:
     def waves(self, *, only_energies: bool = False) -> Iterator[tuple[LayerGroup, ...]]:
         """Yield the groups in their order, those together of which none reads what another makes.
 
-        Of the experts of a mixture as many go together as have moments in float32 that take no
-        more than half of the memory of the block.
-
-        Args:
-            only_energies: Whether the diagonals of the moments are all that is asked for.
+        Of the experts of a mixture as many go together as have moments in float32 (their diagonals
+        where these `only_energies` are asked for) of no more than half of the memory of the block.
         """
         held = sum(one.rows.nbytes for group in self.groups for one in group.layers)
         room = held // 2 // 4  # of float32
@@ -106,14 +103,9 @@ class BlockLayers:
 def find_block_layers(
     block: nn.Module, call: BlockCall, takes: Callable[[nn.Module], bool] = lambda _: True
 ) -> BlockLayers:
-    """Return the linear layers of `block`, grouped by what they read.
+    """Return the linear layers of `block` that it `takes`, grouped by what they read in `call`.
 
     Left out are layers that run more than once, and parameters that are no module's own weight.
-
-    Args:
-        block: Of a model.
-        call: With which to trace it.
-        takes: Which modules to take.
     """
     graph = trace(block, call.named(block))
     layers = [

@@ -257,9 +257,7 @@ class _EmptyOnMeta(TorchFunctionMode):
 def empty_model(source: Path, **changes: int) -> nn.Module:
     """Return the model of a folder with its buffers, but without weights.
 
-    Args:
-        source: With the config.
-        changes: Of the config.
+    Its config gets the `changes`.
 
     Raises:
         StorageError: the config is missing or damaged, or of a quantized model.

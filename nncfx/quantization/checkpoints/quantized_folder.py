@@ -65,11 +65,7 @@ class QuantizedFolder:
         return tuple(self._parts)
 
     def read(self, name: str, original: Tensor) -> Tensor | IntegerTensor:
-        """Return a tensor, on its grid if it has one.
-
-        Args:
-            name: As in the float checkpoint.
-            original: The tensor there.
+        """Return the tensor that is `original` in the float checkpoint, on its grid if it has one.
 
         Raises:
             StorageError: it is missing, or its file is damaged.

@@ -29,9 +29,7 @@ def quantizer_records(
 ) -> list[dict[str, Any]]:
     """Return what JSON needs to hold of the quantizers of `model`: all but their tensors.
 
-    Args:
-        model: Wrapped.
-        without: Algorithms whose quantizers are left out.
+    Those of the algorithms `without` are left out.
     """
     plans = {id(one): number for number, one in enumerate(_plans(model, without))}
     records: dict[int, dict[str, Any]] = {}

@@ -14,13 +14,9 @@ _MERGE: Final = "merge"
 
 
 def let_merge(model: nn.Module, *, is_packed: bool) -> None:
-    """Let adapters refuse to be merged into layers of codes, or no longer.
+    """Let adapters refuse, in place, to be merged into layers of codes, or no longer.
 
     PEFT adds to `base_layer.weight`, which is decoded at each reading: the sum would be lost.
-
-    Args:
-        model: Changed in place: the modules in it that have a `base_layer` and `merge`.
-        is_packed: Whether it has such layers.
     """
     for module in model.modules():
         base = getattr(module, "base_layer", None)

@@ -168,16 +168,8 @@ def decode_nibbles(  # noqa: PLR0913, PLR0917 (a compiled function takes no reco
 ) -> None:
     """Do as `decode_bytes` does, of codes that share a byte with those half the inputs further.
 
-    Args:
-        codes: s x o; the low halves are the first s inputs.
-        scale: g x o.
-        zeros: Half of g, rounded up, x o, or 0 x o; halves as those of `codes`.
-        shift: What stands for 0 without `zeros`.
-        group: Inputs that share a scale; i with one scale for each output.
-        start: The first of the inputs.
-        left: The first of the outputs.
-        width: w, outputs of the part.
-        into: k x w or wider.
+    `codes` is s x o, the low halves being the first s inputs; `zeros` is half of g, rounded up,
+    x o, or 0 x o, with halves as those of `codes`.
     """
     right = left + width
     grid = np.empty((2, right - left), dtype=np.float32)
@@ -209,18 +201,9 @@ def multiply_bytes(  # noqa: PLR0913, PLR0917 (a compiled function takes no reco
     x: Floats,
     y: Floats,
 ) -> None:
-    """Add `x @ weight.T` to the columns `first` to `last` of `y`.
+    """Add `x @ weight.T`, of x n x i, to the columns `first` to `last`, not included, of `y`.
 
-    Args:
-        codes: As `decode_bytes` takes it, with what follows.
-        scale: g x o.
-        zeros: g x o, or 0 x o.
-        shift: What stands for 0 without `zeros`.
-        group: Inputs that share a scale.
-        first: Of the outputs.
-        last: Behind the last of them.
-        x: n x i.
-        y: n x o.
+    The weight is given as `decode_bytes` takes it; `y` is n x o.
     """
     inputs = len(codes)
     width = last - first

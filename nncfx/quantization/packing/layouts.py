@@ -64,11 +64,9 @@ ModulesByGrid = Mapping[MatrixGrid, list[str]]
 
 
 def pack_words(codes: Tensor, bits: int) -> Tensor:
-    """Return unsigned codes in words of 32 bits along the last axis, the first one lowest.
+    """Return unsigned codes of 4 or 8 bits, r x c, in words of 32 along the last axis.
 
-    Args:
-        codes: r x c, in [0, 2^bits).
-        bits: 4 or 8.
+    The first code is the lowest.
 
     >>> pack_words(torch.tensor([[1, 2, 0, 0, 0, 0, 0, 15]]), 4)
     tensor([[-268435423]], dtype=torch.int32)

@@ -124,12 +124,10 @@ def codes_mend(model: nn.Module) -> str:
 def packed_layer(
     module: nn.Module, stored: IntegerTensor, *, is_by_rows: bool = False
 ) -> PackedWeight | None:
-    """Return `module` with the matrix `stored` as codes; `None` where it has no such form.
+    """Return `module` with its matrix, `stored`, as codes; `None` where it has no such form.
 
-    Args:
-        module: With a weight as `stored` lies.
-        stored: Its weight, on a grid.
-        is_by_rows: Whether `stored` has the outputs on axis 0, however the module's weight lies.
+    `stored` lies as the module's weight does, or has the outputs on axis 0 in any case
+    (`is_by_rows`).
     """
     if stored.values.ndim != 2 or stored.bits > _BYTE:  # noqa: PLR2004 (a matrix)
         return None
@@ -176,9 +174,8 @@ def spec_of(stored: IntegerTensor) -> QuantizerSpec:
 def mark_packed(model: nn.Module, *, is_packed: bool = True) -> None:
     """Let `save_pretrained` write codes as files hold them, and adapters refuse to be merged.
 
-    Args:
-        model: Changed in place: the models of transformers, and PEFT's adapters, in it.
-        is_packed: Whether it has layers of codes; else both are again as without any.
+    It changes models of transformers and PEFT's adapters in `model`; where that holds no layers of
+    codes (not `is_packed`), they are again as without any.
     """
     let_merge(model, is_packed=is_packed)
     package = sys.modules.get("transformers.modeling_utils")
@@ -202,11 +199,7 @@ def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwo
     """Return a wrapped copy of `model` in which layers of codes are float layers with quantizers.
 
     It computes what `model` does up to rounding, and is what `export_onnx` and further training
-    take.
-
-    Args:
-        model: Plain, with packed layers; it stays as it is.
-        example_inputs: With which to trace the copy.
+    take. It is traced with `example_inputs`.
 
     Raises:
         ArgumentError: there is no packed layer.

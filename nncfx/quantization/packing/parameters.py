@@ -212,10 +212,6 @@ def weight_shapes(records: Mapping[str, Record]) -> dict[str, tuple[int, ...]]:
 def parameters_again(model: nn.Module, records: Mapping[str, Record]) -> nn.Module:
     """Return `model`, in which codes, yet to be filled, replace the weights of `records`.
 
-    Args:
-        model: Changed in place.
-        records: What `parameter_records` returned.
-
     Raises:
         StorageError: a record is damaged, or of another model.
     """

@@ -50,12 +50,9 @@ def packed_shapes(model: nn.Module, records: Mapping[str, Record]) -> dict[str, 
 def packed_again(
     model: nn.Module, records: Mapping[str, Record], shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Make layers of codes, yet to be filled, of those of `records`.
+    """Make layers of codes, yet to be filled, of those of `records`, in place.
 
-    Args:
-        model: Changed in place. Layers that share a weight share the codes.
-        records: What `packed_records` returned.
-        shapes: Of the file's tensors, by name.
+    Layers that share a weight share the codes. `shapes` are those of the file's tensors, by name.
 
     Raises:
         StorageError: a record is damaged, or of another model.

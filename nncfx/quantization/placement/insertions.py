@@ -28,13 +28,9 @@ def place_quantizers(
 ) -> list[Quantizer]:
     """Return a hook for each quantizer of `plan`; a weight that modules share has one.
 
-    Each refers to the plan, in which it has the places and the number of scales it has in `model`.
-
-    Args:
-        model: The wrapped model; it is not changed.
-        plan: Made from its graph.
-        at_all_names: Whether what reads a shared weight under a name that the plan leaves out
-            reads it quantized, too.
+    Each refers to the plan, in which it has the places and the number of scales it has in `model`,
+    which is not changed. Without `at_all_names`, what reads a shared weight under a name that the
+    plan leaves out reads it in float.
 
     Raises:
         ArgumentError: a weight passes a quantizer already.

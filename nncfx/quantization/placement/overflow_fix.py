@@ -62,11 +62,8 @@ def with_overflow_fix(
 def with_saturation(plan: QuantizationPlan, graph: NNCFGraph) -> QuantizationPlan:
     """Return `plan` with the number of layers that its target computes wrongly on this CPU.
 
-    They are those of which weights of 8 bits, and activations, are quantized.
-
-    Args:
-        plan: It may name no target, or one that no saturating CPU runs: then there are none.
-        graph: That of which the plan was made.
+    They are those of which weights of 8 bits, and activations, are quantized; none where the plan
+    names no target, or one that no saturating CPU runs. `graph` is that of which it was made.
     """
     target = plan.target
     if target is None or not target.saturation_mend or not byte_sums_saturate():
@@ -86,13 +83,9 @@ def with_saturation(plan: QuantizationPlan, graph: NNCFGraph) -> QuantizationPla
 
 
 def warn_saturation(layers: int, runtime: str, product: str, mend: str) -> None:
-    """Log that `runtime` computes some layers, if any, wrongly on the CPU at hand.
+    """Log that `runtime` computes `layers` layers, if any, wrongly on the CPU at hand.
 
-    Args:
-        layers: How many.
-        runtime: What runs the product.
-        product: What is exported: a file or a program.
-        mend: What to do about it.
+    What it runs is the `product`, a file or a program; `mend` says what to do about it.
     """
     if layers:
         _LOGGER.warning(

@@ -35,12 +35,8 @@ def plan_model(
 ) -> QuantizationPlan:
     """Return where quantizers go in `model`, with which numbers, for which target.
 
-    Args:
-        model: Wrapped; left as it is.
-        target: As `quantize` takes it.
-        options: What the user says.
-        overflow_fix: As `with_overflow_fix` takes it.
-        bits_of: Returns widths of quantizers, by name, that differ from those of `options`.
+    `target` is as `quantize` takes it, `overflow_fix` as `with_overflow_fix` does. `bits_of` gives
+    widths of quantizers, by name, that differ from those of `options`.
 
     Raises:
         ArgumentError: the target is not known, or has fewer bits than are asked for.

@@ -162,11 +162,9 @@ def folded_norms(model: nn.Module) -> dict[str, str]:
 
 
 def without_norms(model: nn.Module, folded: Mapping[str, str]) -> None:
-    """Take batch norms out of a fresh model, in place; their layers get a bias of zeros.
+    """Take the `folded_norms` of a model out of a fresh one, in place; layers get a bias of zeros.
 
-    Args:
-        model: Plain, with its batch norms; those that are out already stay so.
-        folded: What `folded_norms` returned for the model in which they are folded.
+    Those that are out already stay so.
 
     Raises:
         StorageError: a batch norm or a layer is not there.

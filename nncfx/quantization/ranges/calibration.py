@@ -94,16 +94,10 @@ def calibrate(
     batches: Iterable[ExampleInputs],
     range_of: RangeOf,
 ) -> None:
-    """Run `model` on `batches` and give the quantizers of activations their ranges.
+    """Run `model` on `batches` and give the quantizers of activations among `hooks` their ranges.
 
     The model runs once on each batch, in evaluation mode and with its quantizers switched off.
     Where `torch.distributed` runs, each process shows its own data and all get the same ranges.
-
-    Args:
-        model: Wrapped, with hooks or without.
-        hooks: The quantizers of activations, placed; others are left alone.
-        batches: Inputs as the forward takes them.
-        range_of: Says how the range of a quantizer is found.
 
     Raises:
         ArgumentError: there is no batch.

@@ -105,11 +105,8 @@ def in_float_first(
 ) -> Iterator[ExampleInputs]:
     """Yield each batch twice: while the quantizers of `model` are switched off, and then on.
 
-    Args:
-        model: With quantizers.
-        batches: Inputs of the model.
-        float_weights: What parameters were, by name, before they were rounded in place; the first
-            time they are that.
+    The first time, parameters are what `float_weights` says by name, as they were before they were
+    rounded in place.
     """
     quantizers = quantizers_of(model).values()
     for batch in batches:
@@ -125,10 +122,7 @@ def run_batches(
 ) -> int:
     """Run `model` on each of `batches`, in evaluation mode, without gradients; return how many.
 
-    Args:
-        model: It is left as it was.
-        batches: Inputs as `forward` takes them.
-        after: Called after each batch.
+    The model is left as it was; `after` is called after each batch.
 
     Raises:
         ArgumentError: there is none, or the model fails on one.

@@ -85,9 +85,7 @@ class RangeRequest:
 def statistic_for(request: RangeRequest, axis: int | None = None) -> TensorStatistic:
     """Return an empty statistic from which `range_from` finds the range of `request`.
 
-    Args:
-        request: How the range is found.
-        axis: The axis that has a range for each index; None for one range.
+    With an `axis`, each of its indices has a range.
 
     Raises:
         ArgumentError: the method knows one range only, and there is an axis.
@@ -109,14 +107,10 @@ def statistic_for(request: RangeRequest, axis: int | None = None) -> TensorStati
 
 
 def range_from(statistic: TensorStatistic, request: RangeRequest, spec: QuantizerSpec) -> Range:
-    """Return the lower and upper end of the range, shaped as the statistic's.
+    """Return the ends of the range that a grid is to cover, shaped as the statistic's.
 
-    The ends never go beyond what was seen; a constant tensor has both ends there.
-
-    Args:
-        statistic: As `statistic_for(request, ...)` made it, with finite numbers in it.
-        request: How the range is found.
-        spec: The grid that is to cover it.
+    They never go beyond what was seen; a constant tensor has both ends there. `statistic` is what
+    `statistic_for(request, ...)` made, with finite numbers in it.
     """
     low, high = _METHODS[request.method](statistic, request, spec)
     low = torch.clamp(low.to(statistic.low), statistic.low, statistic.high)

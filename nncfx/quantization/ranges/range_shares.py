@@ -59,11 +59,7 @@ def squared_errors(
 ) -> Tensor:
     """Return the sum of squared errors of each row on the grid of its range; r numbers.
 
-    Args:
-        rows: r x m.
-        ends: The lower and the upper end of each range, r.
-        spec: A grid with axis 0.
-        counts: How much the square of each error counts, r x m; alike by default.
+    `ends` are the lower and the upper end of each range, r; the rest is as in `best_shares`.
     """
     scale, zero_point = qparams_from_range(*ends, spec)
     errors = (fake_quantize(rows, scale, zero_point, spec) - rows).square_()
