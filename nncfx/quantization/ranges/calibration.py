@@ -3,12 +3,13 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from nncfx.controllers.base.weights import constants_of
+from nncfx.controllers.loops.batch_norm_adaptation import examples_in
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.narration import tracked
 from nncfx.network import NNCFNetwork, inputs_in
@@ -22,6 +23,7 @@ from nncfx.quantization.ranges.range_estimation import RangeRequest, range_from,
 from nncfx.quantization.ranges.range_shares import best_shares
 from nncfx.quantization.ranges.statistics import TensorStatistic
 from nncfx.schemes.wide_floats import wide
+from nncfx.storage.models.sharded_models import is_distributed
 from nncfx.tracing import ExampleInputs, Site
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "weight_range",
 ]
 
+_Batch = TypeVar("_Batch")
 RangeOf = Callable[[PlannedQuantizer], RangeRequest]
 
 
@@ -66,26 +69,17 @@ def calibration_inputs(
     yield from found
 
 
-def first_examples(inputs: Iterable[ExampleInputs], count: int) -> Iterator[ExampleInputs]:
+def first_examples(inputs: Iterable[_Batch], count: int) -> Iterator[_Batch]:
     """Yield whole batches until `count` examples have come; those of no examples are left out."""
     seen = 0
     for batch in inputs:
-        examples = _examples(batch)
+        examples = examples_in(batch)
         if not examples:  # statistics of nothing are NaN
             continue
         yield batch
         seen += examples
         if seen >= count:
             return
-
-
-def _examples(inputs: ExampleInputs) -> int:
-    """Return the length of axis 0 of the first tensor; 1 without any."""
-    if isinstance(inputs, Tensor):
-        return inputs.shape[0] if inputs.ndim else 1
-    parts = inputs.values() if isinstance(inputs, Mapping) else inputs
-    first = next((one for one in parts if isinstance(one, Tensor) and one.ndim), None)
-    return 1 if first is None else first.shape[0]
 
 
 def calibrate(
@@ -148,7 +142,7 @@ def _noting(statistic: TensorStatistic) -> Callable[[Tensor], None]:
 
 
 def _of_all_processes(statistics: list[TensorStatistic]) -> list[TensorStatistic]:
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if not is_distributed():
         return statistics
     gathered: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(gathered, statistics)

@@ -3,15 +3,16 @@
 import dataclasses
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from torch import nn
 
-from nncfx.controllers.loops.batch_norm_adaptation import Forward, examples_in
+from nncfx.controllers.loops.batch_norm_adaptation import Forward
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.quantization.budgets import Bytes, Evaluate, Points, metric_of
+from nncfx.quantization.ranges.calibration import first_examples
 from nncfx.quantization.rate_distortion.coded_model import Coder
 from nncfx.quantization.rate_distortion.curvature import measure_curvature
 from nncfx.storage import SavedFile, absorb_norm_statistics
@@ -113,7 +114,7 @@ def compress(
     work = copy_of(model).eval()
     absorb_norm_statistics(work)
     curvature = measure_curvature(work, held, forward=forward)
-    coder = Coder(work, curvature, _first(held, _MATCHED), forward)
+    coder = Coder(work, curvature, list(first_examples(held, _MATCHED)), forward)
     weights = sum(one.numel() for one in work.parameters())
     dense = None if evaluate is None else metric_of(evaluate, work)
     search = _Search(coder, budget, evaluate, dense)
@@ -141,16 +142,6 @@ def _check(model: nn.Module, budget: object, evaluate: Evaluate | None, trials: 
         )
     if trials < 1:
         raise ArgumentError(f"trials is {trials}; at least 1 model has to be tried.")
-
-
-def _first(batches: Sequence[Any], count: int) -> list[Any]:
-    seen, found = 0, []
-    for batch in batches:
-        found.append(batch)
-        seen += examples_in(batch)
-        if seen >= count:
-            break
-    return found
 
 
 class _Search:

@@ -22,6 +22,7 @@ from torch import Tensor
 from nncfx.errors import NNCFXError, StorageError
 from nncfx.storage.formats.whole_file import read_text, sync, write_text
 from nncfx.storage.models.checkpoint_file import FORMAT, check_description
+from nncfx.storage.models.sharded_models import is_distributed
 from nncfx.storage.models.stored_model import StoredModel, StoredTensor
 from nncfx.storage.models.torch_bits import DTYPES, NAMES, plain_tensor
 from nncfx.untrusted import read_json
@@ -41,18 +42,17 @@ def in_first_process(work: Callable[[], _Found]) -> _Found:
         NNCFXError: in every process, where `work` has raised one.
         StorageError: in the others, where it has raised something else.
     """
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not is_distributed():
         return work()
     told: list[Any] = [None, None]
-    if distributed.get_rank() == 0:
+    if torch.distributed.get_rank() == 0:
         try:
             told[0] = work()
         except Exception as error:
             told[1] = error if isinstance(error, NNCFXError) else StorageError(repr(error))
-            distributed.broadcast_object_list(told)
+            torch.distributed.broadcast_object_list(told)
             raise
-    distributed.broadcast_object_list(told)
+    torch.distributed.broadcast_object_list(told)
     if told[1] is not None:
         raise told[1]
     found: _Found = told[0]
@@ -82,7 +82,7 @@ def save_shards(
     }
     is_new = not folder.exists()
     name = in_first_process(lambda: _begun(folder))
-    alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+    alone = not is_distributed()
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")

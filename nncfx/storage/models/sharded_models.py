@@ -16,7 +16,15 @@ from torch import Tensor, nn
 
 from nncfx.storage.models.whole_models import is_dtensor, is_fsdp2
 
-__all__ = ["gathered", "has_shards", "like_shards", "local", "several_processes", "whole"]
+__all__ = [
+    "gathered",
+    "has_shards",
+    "is_distributed",
+    "like_shards",
+    "local",
+    "several_processes",
+    "whole",
+]
 
 _DISTRIBUTED: Final = "torch.distributed."
 _HOOKS: Final = (
@@ -31,19 +39,19 @@ _STATE: Final = "__composable_api_"
 """Where a module keeps what torch.distributed knows of it, and no copy may have."""
 
 
+def is_distributed() -> bool:
+    """Return whether `torch.distributed` runs."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def several_processes() -> bool:
     """Return whether `torch.distributed` runs, with more than one process."""
-    distributed = torch.distributed
-    return (
-        distributed.is_available()
-        and distributed.is_initialized()
-        and distributed.get_world_size() > 1
-    )
+    return is_distributed() and torch.distributed.get_world_size() > 1
 
 
 def has_shards(model: nn.Module) -> bool:
     """Return whether parameters of `model` are DTensors, which FSDP2 and tensor parallel make."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if not is_distributed():
         return False
     return any(
         is_dtensor(one) for module in _modules(model) for one in module._parameters.values()
