@@ -1,9 +1,8 @@
 """Weights of several widths: each as narrow as a budget asks, where it harms the outputs least."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 from torch import nn
@@ -105,11 +104,11 @@ def quantize_mixed(  # noqa: PLR0913 (keyword-only, a front door)
     choices = tuple(sorted(set(widths), reverse=True))
     _check(budget, evaluate, choices, trials, options, weights_only=weights_only)
     batches = list(calibration_batches)
-    given = model, batches, options
-    alike = partial(_alike, *given, weights_only=weights_only)
-    weights, fixed = measure_widths(choices, alike, batches)
-    mixed = partial(_mixed, *given, weights_only=weights_only)
-    candidates = WidthCandidates(choices=choices, weights=weights, fixed_bytes=fixed, build=mixed)
+    copies = _Copies(model, batches, options, weights_only)
+    weights, fixed = measure_widths(choices, copies.alike, batches)
+    candidates = WidthCandidates(
+        choices=choices, weights=weights, fixed_bytes=fixed, build=copies.mixed
+    )
     reference = None if evaluate is None else metric_of(evaluate, model)
     if isinstance(budget, Bytes):
         network = candidates.network(_within_bytes(candidates, budget))
@@ -177,43 +176,34 @@ def _check(
         )
 
 
-def _alike(
-    model: nn.Module,
-    batches: Sequence[Any],
-    options: Mapping[str, Any],
-    bits: int,
-    *,
-    weights_only: bool,
-) -> NNCFNetwork:
-    """Return the model with one width for all weights, rounded to nearest."""
-    if weights_only:
-        quick = {**options, "bits": bits, "method": "round"}
-        network: NNCFNetwork = quantize_weights(model, batches, **quick)
-        return network
-    return quantize(model, batches, **{**options, "weight_bits": bits, "preset": "fast"})
+@dataclass(frozen=True)
+class _Copies:
+    """Makes quantized copies of a model, but for widths as `options` say."""
 
+    model: nn.Module
+    batches: Sequence[Any]
+    options: Mapping[str, Any]
+    weights_only: bool
 
-def _mixed(
-    model: nn.Module,
-    batches: Sequence[Any],
-    options: Mapping[str, Any],
-    bits: Mapping[str, int],
-    *,
-    weights_only: bool,
-) -> NNCFNetwork:
-    """Return the model with these bits at these addresses, but for what `options` say."""
-    if weights_only:
-        wide = [address for address, one in bits.items() if one == _BYTE]
-        mixed = {**options, "bits": 4, "int8_scopes": wide}
-        network: NNCFNetwork = quantize_weights(model, batches, **mixed)
-        return network
-    asked = options.get("options") or QuantizeOptions()
-    overrides = [(address, SpecRequest(bits=one)) for address, one in bits.items()]
-    placement = replace(
-        asked.placement,
-        weight_overrides=(*overrides, *asked.placement.weight_overrides),
-    )
-    return quantize(model, batches, **{**options, "options": replace(asked, placement=placement)})
+    def alike(self, bits: int) -> NNCFNetwork:
+        """Return one with the same width for all weights, rounded to nearest."""
+        if self.weights_only:
+            return self._quantized(quantize_weights, bits=bits, method="round")
+        return self._quantized(quantize, weight_bits=bits, preset="fast")
+
+    def mixed(self, bits: Mapping[str, int]) -> NNCFNetwork:
+        """Return one with these bits at these addresses."""
+        if self.weights_only:
+            wide = [address for address, one in bits.items() if one == _BYTE]
+            return self._quantized(quantize_weights, bits=4, int8_scopes=wide)
+        asked = self.options.get("options") or QuantizeOptions()
+        overrides = [(address, SpecRequest(bits=one)) for address, one in bits.items()]
+        overrides += asked.placement.weight_overrides
+        placement = replace(asked.placement, weight_overrides=tuple(overrides))
+        return self._quantized(quantize, options=replace(asked, placement=placement))
+
+    def _quantized(self, call: Callable[..., NNCFNetwork], **changes: object) -> NNCFNetwork:
+        return call(self.model, self.batches, **{**self.options, **changes})
 
 
 class _Search:
