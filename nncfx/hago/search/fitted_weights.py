@@ -19,7 +19,7 @@ _MOST_BITS: Final = 16
 
 
 class FittedWeights:
-    """Gives a strategy the thresholds at which rounding changes its weights least.
+    """Gives a strategy the thresholds at which rounding changes the weights of a graph least.
 
     The fewer bits, the more it pays to clip a channel's few largest weights for finer steps of
     all others. A weight keeps the shape of its thresholds: one in all, or one per output channel.
@@ -27,9 +27,6 @@ class FittedWeights:
     for each number of bits.
 
     Source: `nncfx.quantization`'s range method "mse", a search over 100 factors.
-
-    Args:
-        graph: Whose weights.
     """
 
     def __init__(self, graph: QuantGraph) -> None:

@@ -109,10 +109,8 @@ def read_log(path: PathLike) -> list[TrialRecord]:
 class TrialLog:
     """The trials of one search: those on record, then those that are added.
 
-    Args:
-        path: The file; None keeps nothing.
-        strategy: Whose model and topology all trials share.
-        settings: JSON values that all trials share.
+    All share the model and topology of `strategy`, and `settings`, which are JSON values; a `path`
+    of None keeps nothing.
 
     Raises:
         CompressionError: the file is the log of another model, or of other weights.

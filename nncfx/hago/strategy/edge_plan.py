@@ -133,10 +133,6 @@ class Planner:
 
     Calls of which a strategy says the same as the one before are planned alike: their part of
     the plan is the same objects. A search changes few edges at a time.
-
-    Args:
-        graph: What is quantized.
-        hardware: For which.
     """
 
     def __init__(self, graph: QuantGraph, hardware: Hardware) -> None:

@@ -48,18 +48,12 @@ def estimate_thresholds(
     batches: Iterable[ExampleInputs],
     method: str = "avg_range",
 ) -> tuple[Threshold, ...]:
-    """Return the threshold of every node of `graph`.
+    """Return the threshold of every node of `graph`, from a few hundred samples in `batches`.
 
     A parameter's is its largest magnitude, per output channel where it is the weight of
     convolutions and linear layers only and the hardware has scales per channel. A node that puts
-    out no floats has 1.
-
-    Args:
-        graph: Whose nodes.
-        hardware: Whether weights have scales per channel.
-        batches: Inputs of the model, a few hundred samples in all.
-        method: A name of `THRESHOLD_METHODS`, for inputs and results of operations; with
-            "power2_range" weights are rounded up to powers of two as well.
+    out no floats has 1. `method`, a name of `THRESHOLD_METHODS`, is for inputs and results of
+    operations; with "power2_range" weights are rounded up to powers of two as well.
 
     Raises:
         ArgumentError: there is no such method, or no batch.

@@ -66,12 +66,10 @@ class BlockCall:
 
 
 def find_blocks(model: nn.Module, name: str | None = None) -> tuple[str, ...]:
-    """Return the names of the blocks that follow one another.
+    """Return the names of the blocks that follow one another, in one `nn.ModuleList`.
 
-    Args:
-        model: It holds them in one `nn.ModuleList`; of several, the one with most parameters,
-            and the log names the others.
-        name: Of that list, to choose it by hand.
+    Of several lists, that with most parameters is taken, and the log names the others, or that of
+    this `name`.
 
     Raises:
         ArgumentError: there is no such list.

@@ -200,15 +200,11 @@ def run_blocks(
     before: Callable[[str], None] = lambda _: None,
     after: Callable[[], None] = lambda: None,
 ) -> None:
-    """Let `work` compress block after block; each sees what the compressed ones before return.
+    """Let `work` compress block after block, in place; each sees what those before return now.
 
-    Args:
-        model: Its blocks are changed in place; it runs in evaluation mode.
-        names: Of the blocks, in their order.
-        batches: Inputs of the model; None where the work needs no calls: it is given none.
-        work: Compresses a block.
-        before: Called with the name of a block before it is first looked at.
-        after: Called when nothing will run the block any more.
+    The model runs in evaluation mode on `batches`; None where the work needs no calls: it is given
+    none. `before` is called with the name of a block before it is first looked at, `after` when
+    nothing will run it any more.
     """
     if batches is None:
         for name in tracked(names, "Compressing blocks"):

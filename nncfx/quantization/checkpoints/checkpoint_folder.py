@@ -97,10 +97,9 @@ class Shards:
         return f"{found:08x}"
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
-        """Compare names, shapes and kinds of numbers with those of a model without weights.
+        """Compare names, shapes and kinds of numbers with the state of a model without weights.
 
-        Args:
-            tensors: Its state; parameters on "meta" have to be in the files, by any name.
+        Its parameters on "meta" have to be in the files, by any name.
 
         Raises:
             StorageError: one is missing, has another shape, or holds codes.
@@ -243,8 +242,7 @@ class ShardWriter:
     def finish(self, config: Mapping[str, Any]) -> None:
         """Write the index and the config, and copy what else the source has but weights.
 
-        Args:
-            config: Is added to the model's own.
+        `config` is added to the model's own.
 
         Raises:
             StorageError: something cannot be read or written.

@@ -86,10 +86,8 @@ def insertions_from(
 ) -> list[Insertion]:
     """Return the insertions that `quantizer_records` described; their tensors come from a file.
 
-    Args:
-        records: As JSON gives them back.
-        plans: What `plan_records` returned, likewise; files of before hold none.
-        most: So many scales may the quantizers have in all; a file that asks for more is damaged.
+    `plans` is what `plan_records` returned; files of before hold none. A file that asks for more
+    than `most` scales in all is damaged.
 
     Raises:
         StorageError: a record is damaged.

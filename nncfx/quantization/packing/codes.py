@@ -80,10 +80,7 @@ class CodeFormat:
     def numbers(self, packed: Tensor, into: Tensor, *, high: bool = False) -> Tensor:
         """Return `into`, filled with the numbers of bytes; signed integers as code - lowest.
 
-        Args:
-            packed: Bytes.
-            into: In their shape, a float.
-            high: Those in the high half of each byte.
+        `into` has their shape, of a float; `high` takes the high half of each byte.
         """
         if self.is_packed:
             packed = packed >> _NIBBLE if high else packed & _LOW
@@ -100,9 +97,7 @@ class CodeFormat:
 def as_rows(stored: IntegerTensor, *, turned: bool = False) -> IntegerTensor:
     """Return a matrix on a grid with its outputs on axis 0, and its groups along the rows.
 
-    Args:
-        stored: A matrix.
-        turned: Its columns make the outputs, as in `addmm`.
+    One that is `turned` has them in columns, as in `addmm`.
     """
     if not turned:
         return stored

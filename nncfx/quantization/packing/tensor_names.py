@@ -30,11 +30,8 @@ def file_names(model: nn.Module, names: Iterable[str] | None = None) -> dict[str
     """Return what files call the tensors of a model once `separate_experts` has gone over it.
 
     transformers itself is asked: it turns tensors that tell their place into those of a file.
-    What it writes as a stack, or in parts, is left out.
-
-    Args:
-        model: Of transformers, on any device; its experts may be separate already.
-        names: Of its tensors; by default those of its state.
+    What it writes as a stack, or in parts, is left out. The model is on any device, its experts
+    may be separate already; `names` are by default those of its state.
     """
     labels: dict[str, Tensor] = {}
     places: list[str] = []

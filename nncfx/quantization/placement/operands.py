@@ -45,10 +45,8 @@ def operands_of(
 ) -> Operands:
     """Return the operands of `operation`.
 
-    Args:
-        operation: Of the graph of a model.
-        transposed: Matrices that it reads transposed, by port (`transposed_weights`).
-        computed: Ports at which it reads what no input changes (`constant_operands`).
+    By port, `transposed` has matrices that it reads transposed (`transposed_weights`); `computed`
+    are those at which it reads what no input changes (`constant_operands`).
     """
     kind = operation_kind(operation.function)
     turned = transposed or {}

@@ -20,11 +20,7 @@ def in_parts(model: NNCFNetwork, inputs: Iterable[ExampleInputs]) -> Iterable[Ex
     """Return `inputs`, those with large activations in parts along axis 0; of a list, a list.
 
     Only a model of one input is given parts, and one that has the examples along axis 0 of all
-    that it computes: then each is computed by itself.
-
-    Args:
-        model: Its trace tells how large activations are.
-        inputs: Batches as the forward takes them.
+    that it computes: then each is computed by itself. Its trace tells how large activations are.
     """
     length = _length(model)
     if length is None:

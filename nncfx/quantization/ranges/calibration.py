@@ -44,17 +44,13 @@ def calibration_inputs(
     model: nn.Module,
     samples: int,
 ) -> Iterator[ExampleInputs]:
-    """Yield the model's inputs in each of `batches`, until `samples` examples have come.
+    """Yield the inputs that `inputs_in` finds in `batches`, until `samples` examples have come.
 
-    A batch of no examples is passed over.
-
-    Args:
-        batches: As `nncfx.network.inputs_in` takes them.
-        model: Tells how many inputs it has.
-        samples: How many examples to give, rounded up to whole batches.
+    They are whole batches; one of no examples is passed over. `model` tells how many inputs there
+    are.
 
     Raises:
-        ArgumentError: a batch is none of these, none has examples, or `samples` is not positive.
+        ArgumentError: a batch is of no known form, none has examples, or `samples` is below 1.
     """
     if samples < 1:
         raise ArgumentError(f"samples is {samples}; calibration sees at least 1 example.")

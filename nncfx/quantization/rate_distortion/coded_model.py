@@ -66,11 +66,9 @@ class Coder:
         }
 
     def rounded(self, rate: float, *, match: bool = True) -> Rounded:
-        """Return the model at a loss per bit above 0.
+        """Return the model at a loss per bit, as a share of the squared outputs, above 0.
 
-        Args:
-            rate: Loss, as a share of the squared outputs, that a bit must save.
-            match: Whether norms and biases make up for rounding; False is faster.
+        Norms and biases `match` outputs to make up for rounding; without it is faster.
         """
         model = copy_of(self._model)
         parameters = dict(model.named_parameters())

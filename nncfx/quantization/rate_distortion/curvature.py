@@ -54,13 +54,9 @@ def measure_curvature(
     """Run `model` forward and backward over `batches` and return its curvature.
 
     The squared gradient of a random projection of the outputs is, on average, the diagonal of the
-    Gauss-Newton matrix; one projection is drawn for every 16 examples.
-
-    Args:
-        model: In evaluation mode, on any device. Its gradients are cleared.
-        batches: Inputs, as `adapt_batch_norms` takes them.
-        forward: Calls the model with a batch.
-        seed: Of the projections.
+    Gauss-Newton matrix; one projection is drawn, by `seed`, for every 16 examples. The model is in
+    evaluation mode, on any device, and its gradients are cleared; batches are as
+    `adapt_batch_norms` takes them, and `forward` calls the model with one.
 
     Raises:
         ArgumentError: there are no batches, or the outputs depend on no parameter.

@@ -34,15 +34,10 @@ def match_outputs(
     """Let norms and biases of `model`, in place, bring outputs close to those of `reference`.
 
     Each norm gets the scale and shift of every channel that bring its outputs closest to those of
-    the same norm in `reference`; each linear layer or convolution with a bias gets their mean.
-    Norms and layers that follow see inputs that are matched already. Modules that a forward calls
-    more than once stay.
-
-    Args:
-        model: Of rounded weights, in evaluation mode.
-        reference: The same modules, before rounding.
-        batches: What both are run on; each is matched by itself, and the changes are averaged.
-        forward: Calls a model with a batch.
+    the same norm in `reference`, the model before rounding; each linear layer or convolution with
+    a bias gets their mean. Norms and layers that follow see inputs that are matched already.
+    Modules that a forward calls more than once stay. Both are in evaluation mode and run on
+    `batches`, by `forward`; each is matched by itself, and the changes are averaged.
 
     Source: Nagel et al. 2019, Data-free quantization through weight equalization and bias
     correction, section 4.2, with the scale as well.

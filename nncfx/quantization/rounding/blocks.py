@@ -69,12 +69,8 @@ def find_blocks(
     """Return blocks that hold the `layers`, in the order of their calls; some may be in none.
 
     A block is the largest module that has a few of the layers, is called once, and takes and
-    returns one tensor; or a few children in a row of an `nn.Sequential`.
-
-    Args:
-        model: It is run once, in evaluation mode.
-        layers: Dotted names of modules.
-        example: With which to run it.
+    returns one tensor; or a few children in a row of an `nn.Sequential`. The model is run once on
+    `example`, in evaluation mode.
     """
     modules = dict(model.named_modules())
     calls, order = _seen_calls(model, modules, example)

@@ -209,9 +209,7 @@ def _by_moments(
 def _compensate(one: _Rounded, moments: list[Tensor]) -> float:
     """Round by GPTQ, part by part of the layer; return the share of the error that is left.
 
-    Args:
-        one: The layer.
-        moments: Of each part of the inputs: groups x i x i.
+    `moments` are of each part of the inputs: groups x i x i.
     """
     weight = one.layer.rows.contiguous()
     matrix = weight.flatten(1)

@@ -139,12 +139,9 @@ def _neighbours(
 
 
 def average_pooled(mean: Tensor) -> Pending:
-    """Return means of windows of quantized numbers, to be quantized.
+    """Return means of windows of quantized numbers, float32, to be quantized.
 
     The zero point is added before they are rounded, which decides ties otherwise than behind it.
-
-    Args:
-        mean: The means, float32.
 
     Source: ONNX Runtime 1.31, `QLinearAveragePool`.
     """

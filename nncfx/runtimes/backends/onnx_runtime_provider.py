@@ -47,11 +47,9 @@ class Provider:
 
 
 def chosen_provider(options: BuildOptions, available: Sequence[str]) -> Provider:
-    """Return the provider that the settings name; the CPU where they name none.
+    """Return which of the `available` providers the settings name; the CPU where they name none.
 
-    Args:
-        options: `provider` and `provider.KEY` in its settings are the provider's.
-        available: the providers of the ONNX Runtime that is installed.
+    `provider` and `provider.KEY` in the settings are the provider's.
 
     Raises:
         MissingExtraError: another build of ONNX Runtime has the provider.

@@ -50,11 +50,8 @@ def quantized_layers(network: Any) -> QuantizedLayers:  # noqa: ANN401 (the pack
 def check_quantized(layers: QuantizedLayers, wanted: str) -> None:
     """Refuse a network whose INT8 is not what was `wanted`.
 
-    Args:
-        layers: of the network.
-        wanted: `"paired"`: no layer is half quantized where others are in INT8; `"all"`: every
-            convolution and matrix product is in INT8; `"any"`: as it comes (weights alone may be
-            quantized).
+    `"paired"`: no layer is half quantized where others are in INT8; `"all"`: every convolution and
+    matrix product is in INT8; `"any"`: as it comes (weights alone may be quantized).
 
     Raises:
         RuntimeFailure: the network is not so; the message names the layers.

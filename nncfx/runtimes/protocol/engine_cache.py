@@ -22,14 +22,10 @@ def kept_engine(
 ) -> tuple[bytes, bool]:
     """Return the engine that `facts` stand for, and whether it was found in `folder`.
 
-    The file's name is a digest of the facts, so that another version of the runtime, another
-    model or another setting is another file. An engine that is not there is built and kept;
-    with no folder it is built and not kept. Two processes may share a folder.
-
-    Args:
-        folder: where engines are kept; made where it does not exist.
-        facts: all that the engine depends on: runtime, version, content of the model, settings.
-        build: makes the engine.
+    The facts are all that it depends on: runtime, version, content of the model, settings. The
+    file's name is a digest of them, so that another one is another file. An engine that is not
+    there is built and kept, the folder made; with no folder it is built and not kept. Two
+    processes may share a folder.
 
     Raises:
         RuntimeFailure: the file is damaged, or says that it is another engine.

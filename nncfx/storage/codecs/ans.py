@@ -170,11 +170,7 @@ class AnsReader:
     def read_split(self, raw: NDArray[np.uint8], first: int, cut: int, out: Words) -> int:
         """Fill `out` with words of which the next symbols are the high parts.
 
-        Args:
-            raw: Their low parts, as `pack_bits` packs `cut` bits.
-            first: Which of them is next.
-            cut: In [1, 8].
-            out: Filled.
+        The low ones are `raw`, as `pack_bits` packs `cut` bits, in [1, 8], from number `first` on.
 
         Returns:
             The largest of the symbols.

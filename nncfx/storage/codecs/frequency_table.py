@@ -57,8 +57,7 @@ def cost_bits(counts: Counts, frequencies: Counts) -> float:
 def best_frequencies(counts: Counts) -> Counts:
     """Return the frequencies that make table and symbols of `counts` smallest together.
 
-    Args:
-        counts: Between 2 and 4,096 of them positive.
+    Between 2 and 4,096 of the counts are positive.
     """
     if pays_off(int(counts.sum())):
         from nncfx.storage.codecs import size_kernel  # with it comes numba

@@ -282,8 +282,7 @@ def huffman_size(counts: Counts) -> int:
 def bounds(counts: Counts) -> tuple[int, int, int, float]:
     """Return the smallest and the largest symbol, how many kinds occur, and the entropy in bits.
 
-    Args:
-        counts: At least one above 0.
+    At least one of the counts is above 0.
     """
     total = counts.sum()
     low, high, kinds, bits = len(counts), 0, 0, 0.0
@@ -297,12 +296,9 @@ def bounds(counts: Counts) -> tuple[int, int, int, float]:
 
 @compiled
 def run_counts(zeros: Counts, counts: Counts, limit: int) -> Counts:
-    """Return how often each run of `sparse_index.to_runs` occurs.
+    """Return how often each run of `sparse_index.to_runs` occurs, up to `limit`.
 
-    Args:
-        zeros: Before a value.
-        counts: How often.
-        limit: Of runs.
+    So many `zeros` stand before a value as often as `counts` says.
     """
     runs = np.zeros(limit + 1, dtype=np.int64)
     for i in range(len(zeros)):

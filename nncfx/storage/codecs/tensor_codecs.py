@@ -248,13 +248,8 @@ def decode_words(
 ) -> Words:
     """Return `count` words of `width` bytes that `encode_words` wrote under `codec`, `widened`.
 
-    Args:
-        codec: One of `CODECS`.
-        source: The bytes.
-        count: How many words.
-        width: Bytes of a word in the file.
-        widened: Gives words in another format, in which zero has no bit set either; None leaves
-            them as they are.
+    `widened` gives words in another format, in which zero has no bit set either; None leaves them
+    as they are.
 
     Allocates at most 3 bytes per word of the caller's `count`, and 40 MiB, beside the words
     and the bytes of `source`; a Huffman stream, its own 80 MiB and 2 bytes per symbol as well.

@@ -170,11 +170,7 @@ def decode_tensor(index: int, values: int, data: Bytes, out: Rows) -> bool:
 def decoded(codec: str, payload: memoryview, count: int, width: int) -> Words | None:
     """Return the words of `decode_words`; None where it must read them, or say what is wrong.
 
-    Args:
-        codec: One of `tensor_codecs.CODECS`.
-        payload: All bytes of the tensor.
-        count: How many words.
-        width: Bytes of a word in the file.
+    `payload` is all bytes of the tensor.
     """
     index, _, values = codec.partition("+")
     if count > MOST_WORDS or values not in VALUES:

@@ -37,11 +37,7 @@ class ValueReader(Protocol):
 def open_values(kind: str, source: ByteReader, count: int, width: int) -> ValueReader:
     """Take the next `count` values, of `width` bytes and written as `kind`, from `source`.
 
-    Args:
-        kind: `raw`, `planes`, `split` or `codebook`, see `tensor_codecs`.
-        source: The bytes.
-        count: How many values follow.
-        width: Bytes of a word.
+    The kinds are `raw`, `planes`, `split` and `codebook`, see `tensor_codecs`.
 
     Raises:
         StorageError: The bytes are damaged or cut off.

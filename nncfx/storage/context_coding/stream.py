@@ -111,9 +111,7 @@ class ContextWriter:
     def trial(self, values: Integers, *, halved: bool = False) -> TensorDraft:
         """Return `values`, in the shape of their tensor, as the next tensor would be written.
 
-        Args:
-            values: The integers.
-            halved: Write those of two rows or more into both lanes.
+        A tensor of two rows or more may be `halved`: written into both lanes.
         """
         values = _narrow(values)
         warn_slow(values.size)
@@ -177,8 +175,7 @@ def read_stream(
 ) -> Iterator[tuple[Integers, IntegerLayout]]:
     """Yield the integers of each tensor, 1-D in the order of its layout, and the layout.
 
-    Args:
-        tensors: The bytes of each, which begin with its head, and its shape.
+    Of each are given the bytes, which begin with its head, and the shape.
 
     Raises:
         StorageError: The bytes are damaged or cut off.

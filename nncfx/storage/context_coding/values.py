@@ -150,11 +150,8 @@ _Made: TypeAlias = Callable[[Integers, slice], Words]
 def read_meaning(codec: str, source: ByteReader, width: int, shape: tuple[int, ...]) -> _Made:
     """Take the head of a tensor from `source`; return what makes words of its integers.
 
-    Args:
-        codec: One of `CONTEXT_CODECS`.
-        source: The bytes.
-        width: Bytes of a word.
-        shape: Of the tensor; where axes have changed places, the maker takes them changed.
+    The words have `width` bytes; where axes of `shape` have changed places, the maker takes them
+    changed.
 
     Raises:
         StorageError: The head is damaged or cut off.
@@ -220,14 +217,9 @@ def to_words(
     made: _Made,
     widened: Callable[[Words], Words],
 ) -> Words:
-    """Return the words, 1-D in C order, of integers in the order of `layout`.
+    """Return the words, 1-D in C order, of `integers`, 1-D in the order of `layout`.
 
-    Args:
-        integers: 1-D.
-        layout: How they lie.
-        shape: Of the tensor.
-        made: From `read_meaning`.
-        widened: Gives words in another format.
+    `made` is from `read_meaning`; `widened` gives words in another format.
 
     Raises:
         StorageError: An integer stands for no word.

@@ -129,11 +129,7 @@ class Span:
 
 
 def pack(contents: Contents, mode: Mode = "auto") -> bytes:
-    """Return `contents` as the bytes of a container.
-
-    Args:
-        contents: What to pack.
-        mode: See `nncfx.storage.save`.
+    """Return `contents` as the bytes of a container; `mode` is that of `nncfx.storage.save`.
 
     Raises:
         ArgumentError: There is no such mode.

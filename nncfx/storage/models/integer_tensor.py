@@ -131,11 +131,10 @@ class IntegerTensor:
 
 
 def integers_of(tensors: Mapping[str, Tensor], described: object) -> dict[str, IntegerTensor]:
-    """Return the integers among the tensors of a file, by name.
+    """Return the integers among the `tensors` of a file, by name.
 
-    Args:
-        tensors: All that the description names.
-        described: Name to what `described` returned, with the names of `scale` and `zero_point`.
+    `described` has by name what `IntegerTensor.described` returned, with the names of `scale` and
+    `zero_point`.
 
     Raises:
         StorageError: a tensor is missing, or parts do not fit together.

@@ -16,11 +16,8 @@ def model_state(model: nn.Module, *, keep_vars: bool = False) -> dict[str, Any]:
 
     A class that overrides `state_dict` may add values of no module, such as the settings that it
     was built with; one that writes its weight there by its name writes a parametrized weight a
-    second time. Extra state of modules stays, whatever it is.
-
-    Args:
-        model: Any model.
-        keep_vars: Return parameters and buffers themselves in place of detached tensors.
+    second time. Extra state of modules stays, whatever it is. With `keep_vars`, parameters and
+    buffers themselves are in it, not detached.
     """
     state = model.state_dict(keep_vars=keep_vars)
     computed = {

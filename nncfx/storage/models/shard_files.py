@@ -64,10 +64,8 @@ def save_shards(
 ) -> None:
     """Write `tensors` and `description` to `folder`; every process calls this with its own.
 
-    Args:
-        folder: Made if it is missing; a checkpoint that is in it is replaced.
-        tensors: DTensors, of which each process has a part, and tensors that all have alike.
-        description: As JSON has it; that of the first process is written.
+    A folder that is missing is made; a checkpoint in it is replaced. Of DTensors each process has
+    a part, other tensors all have alike; the description is that of the first one.
 
     Raises:
         StorageError: in every process: the folder cannot be written.

@@ -55,11 +55,8 @@ def check_fit(
 ) -> None:
     """Check that `model` has the tensors of a file, none of them smaller.
 
-    Args:
-        stored: The file.
-        model: To be filled.
-        absent: Keys of the model that need not be in the file.
-        surplus: Keys that only the file may have, or in another shape.
+    Those of its keys that are `absent` need not be in the file; only the file may have those that
+    are `surplus`, or in another shape.
 
     Raises:
         StorageError: It has not; the message lists missing, unexpected and reshaped tensors.
@@ -108,13 +105,9 @@ def _fits(stored: StoredTensor, value: object) -> bool:
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> None:
     """Put `tensors` into the tensors of `model`, which take their dtype but keep their device.
 
-    A parameter that modules share is split where `tensors` differ: compressed by the hooks of one
-    reader alone, it is two in the file.
-
-    Args:
-        model: Has tensors of these names and shapes.
-        tensors: By `state_dict` key; others than those of the model are left out.
-        dtype: Cast floating tensors to this; None leaves each as it is.
+    They have its names and shapes; others are left out. Floating ones are cast to `dtype` if that
+    is not None. A parameter that modules share is split where `tensors` differ: compressed by the
+    hooks of one reader alone, it is two in the file.
 
     Raises:
         StorageError: The model refuses them.
