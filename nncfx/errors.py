@@ -46,6 +46,7 @@ __all__ = [
     "machine_fault",
     "machine_faults_told",
     "needing",
+    "require_known",
 ]
 
 
@@ -131,6 +132,20 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def require_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Refuse a `name` that is none of the `known` ones of what it names.
+
+    Raises:
+        ArgumentError: so it is.
+    """
+    names = list(known)
+    if name not in names:
+        raise ArgumentError(
+            f"There is no {what} '{name}'.{did_you_mean(name, names)} Known are "
+            f"{', '.join(names)}.",
+        )
 
 
 def error_text(error: BaseException) -> str:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, did_you_mean, needing
+from nncfx.errors import ArgumentError, needing, require_known
 
 with needing("transformers", "transformers", "its Cache"):
     from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
@@ -60,11 +60,7 @@ class ByteCache(Cache):
         *,
         only_self_attention: bool = False,
     ) -> None:
-        if format_name not in _FORMATS:
-            raise ArgumentError(
-                f"There is no cache format '{format_name}'."
-                f"{did_you_mean(format_name, tuple(_FORMATS))} Known are {', '.join(_FORMATS)}.",
-            )
+        require_known("cache format", format_name, _FORMATS)
         config: Any = model.config
         kind = type(model).__name__
         if getattr(config, "is_encoder_decoder", False) and not only_self_attention:

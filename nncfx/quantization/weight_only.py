@@ -7,7 +7,7 @@ from typing import Final, Literal, overload
 from torch import Tensor, nn
 
 from nncfx.controllers.base.nncf_names import tells_arguments
-from nncfx.errors import ArgumentError, GraphError, did_you_mean
+from nncfx.errors import ArgumentError, GraphError, require_known
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.network import NNCFNetwork, wrap
@@ -168,11 +168,7 @@ def _check(bits: int, group_size: int | None, method: str, *, has_batches: bool)
             f"group_size is {group_size}; a group has at least one weight. Runtimes take 16, 32, "
             "64, 128 or 256.",
         )
-    if method not in _METHODS:
-        raise ArgumentError(
-            f"There is no method '{method}'.{did_you_mean(method, _METHODS)} "
-            f"Known are {', '.join(_METHODS)}.",
-        )
+    require_known("method", method, _METHODS)
     if method == "gptq" and not has_batches:
         raise ArgumentError(
             "The method 'gptq' rounds by what layers read, and there are no calibration batches. "

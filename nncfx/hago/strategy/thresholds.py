@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from nncfx.errors import ArgumentError, CompressionError, did_you_mean
+from nncfx.errors import ArgumentError, CompressionError, require_known
 from nncfx.graph import input_address
 from nncfx.hago.graph.quant_graph import NodeKind, QuantGraph
 from nncfx.hago.strategy.edge_plan import has_channel_scales
@@ -59,11 +59,7 @@ def estimate_thresholds(
         ArgumentError: there is no such method, or no batch.
         CompressionError: an operation puts out NaN or infinity.
     """
-    if method not in THRESHOLD_METHODS:
-        raise ArgumentError(
-            f"There is no threshold method '{method}'.{did_you_mean(method, THRESHOLD_METHODS)} "
-            f"Known are {', '.join(THRESHOLD_METHODS)}.",
-        )
+    require_known("threshold method", method, THRESHOLD_METHODS)
     ranges = _Ranges(THRESHOLD_METHODS[method])
     for batch in tracked(batches, "Ranges"):
         trace(graph.model, batch, [ranges])

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import ArgumentError, CompressionError, did_you_mean
+from nncfx.errors import ArgumentError, CompressionError, require_known
 from nncfx.narration import tracked
 from nncfx.quantization.blocks.activation_scales import best_scales, scalable_groups, scale_group
 from nncfx.quantization.blocks.block_calls import BlockCall, advanced, block_calls, find_blocks
@@ -95,11 +95,7 @@ class WeightSettings:
                 "32, 64 or 128.",
             )
         format_spec(self.weights, self.group_size, self.group_size or 0)
-        if self.method not in _METHODS:
-            raise ArgumentError(
-                f"There is no method '{self.method}'."
-                f"{did_you_mean(self.method, _METHODS)} Known are {', '.join(_METHODS)}.",
-            )
+        require_known("method", self.method, _METHODS)
         if self.scales not in {None, "awq"}:
             raise ArgumentError(f"There are no scales '{self.scales}'. Write 'awq' or None.")
         if self.method == "hqq" and WEIGHT_FORMATS[self.weights].power_of_two:

@@ -7,7 +7,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import ArgumentError, require_known
 from nncfx.quantization.blocks.block_calls import BlockCall, find_blocks
 from nncfx.quantization.blocks.block_engine import run_blocks
 from nncfx.quantization.blocks.block_layers import (
@@ -55,11 +55,7 @@ class PruningSettings:
             raise ArgumentError(
                 f"pattern is {self.pattern}; of m neighbours 1 to m - 1 go. Write (2, 4).",
             )
-        if self.method not in PRUNINGS:
-            raise ArgumentError(
-                f"There is no method '{self.method}'."
-                f"{did_you_mean(self.method, tuple(PRUNINGS))} Known are {', '.join(PRUNINGS)}.",
-            )
+        require_known("method", self.method, PRUNINGS)
 
 
 def smallest(scores: Tensor, settings: PruningSettings) -> Tensor:
@@ -174,7 +170,7 @@ def prune_blocks(
                 known = curvature(moments, by_energy=settings.pattern is None)
                 for layer in group.layers:
                     weight = layer.rows.to(known.factor.device).float().contiguous()
-                    layer.take(PRUNINGS[settings.method](weight, known, settings).to(layer.weight))
+                    layer.take(PRUNINGS[settings.method](weight, known, settings))
         warn_unread(block, unread, "pruned by magnitude")
 
     run_blocks(own, find_blocks(own, blocks), batches, work)

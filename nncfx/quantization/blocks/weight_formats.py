@@ -6,7 +6,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import ArgumentError, require_known
 from nncfx.quantization.grid.fake_quantize import qparams_from_range
 from nncfx.quantization.grid.spec import QuantizerSpec, fitting_group
 from nncfx.quantization.ranges.half_quadratic import half_quadratic_grid
@@ -38,11 +38,7 @@ def format_spec(name: str, group_size: int | None, width: int) -> QuantizerSpec:
     Raises:
         ArgumentError: there is no such format, or it has no such groups.
     """
-    if name not in WEIGHT_FORMATS:
-        raise ArgumentError(
-            f"There is no weight format '{name}'.{did_you_mean(name, tuple(WEIGHT_FORMATS))} "
-            f"Known are {', '.join(WEIGHT_FORMATS)}.",
-        )
+    require_known("weight format", name, WEIGHT_FORMATS)
     spec = WEIGHT_FORMATS[name]
     if spec.group is not None:
         if group_size not in {None, spec.group}:

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, StorageError, did_you_mean, error_text
+from nncfx.errors import ArgumentError, StorageError, error_text, require_known
 from nncfx.quantization.blocks.block_calls import BlockCall, find_blocks
 from nncfx.quantization.blocks.block_engine import (
     WeightSettings,
@@ -128,11 +128,7 @@ def _checksum(batches: Iterable[ExampleInputs]) -> str:
 
 
 def _layout(name: str, settings: WeightSettings) -> Layout:
-    if name not in LAYOUTS:
-        raise ArgumentError(
-            f"There is no layout '{name}'.{did_you_mean(name, tuple(LAYOUTS))} Known are "
-            f"{', '.join(LAYOUTS)}.",
-        )
+    require_known("layout", name, LAYOUTS)
     LAYOUTS[name].check(settings.weights, settings.group_size)
     return LAYOUTS[name]
 

@@ -75,7 +75,8 @@ class Layer:
         return weight.mT if self.is_turned else weight
 
     def take(self, rows: torch.Tensor) -> None:
-        """Make `rows`, with the outputs on axis 0, the weight."""
+        """Make `rows`, with the outputs on axis 0, the weight, in its format."""
+        rows = rows.to(self.weight)
         self.weight.data = rows.mT.contiguous() if self.is_turned else rows
 
     @property

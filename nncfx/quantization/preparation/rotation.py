@@ -121,7 +121,7 @@ def rotate_stream(model: nn.Module, stream: ResidualStream, turn: Tensor) -> Non
     stored = dict(model.named_parameters(remove_duplicate=False))
     for layer, norm in stream.readers:
         rows = layer.rows.double()
-        layer.take(_as(rows if norm is None else rows * stored[norm].double(), layer.weight))
+        layer.take(rows if norm is None else rows * stored[norm].double())
         _turn_inputs(layer, turn)
     for name in stream.norms:
         stored[name].fill_(1)
@@ -135,20 +135,16 @@ def _turn_inputs(layer: Layer, turn: Tensor) -> None:
     """Let a layer read x @ turn, part by part of its inputs, as it read x."""
     rows = layer.rows
     parts = rows.double().reshape(len(rows), -1, len(turn)) @ turn.to(rows.device)
-    layer.take(_as(parts.reshape(rows.shape), layer.weight))
+    layer.take(parts.reshape(rows.shape))
 
 
 def _turn_outputs(layer: Layer, turn: Tensor) -> None:
     """Let a layer return y @ turn, part by part of its outputs, where it returned y."""
     rows, bias, own = layer.rows, layer.bias, turn.to(layer.weight.device)
     parts = own.T @ rows.double().reshape(-1, len(turn), rows.shape[1])
-    layer.take(_as(parts.reshape(rows.shape), layer.weight))
+    layer.take(parts.reshape(rows.shape))
     if bias is not None:
         bias.copy_((bias.double().reshape(-1, len(turn)) @ own).reshape(bias.shape))
-
-
-def _as(rows: Tensor, weight: Tensor) -> Tensor:
-    return rows.to(weight.dtype)
 
 
 def _outputs(model: nn.Module, inputs: ExampleInputs) -> list[Tensor]:
