@@ -76,17 +76,14 @@ def pays_off(count: int) -> bool:
 
     Compiling them takes seconds, once for an installation; numpy codes a small file in less.
     """
-    return IS_COMPILED and (count >= _WORTH_COMPILING or _is_at_hand())
+    is_at_hand = count >= _WORTH_COMPILING or any(one in sys.modules for one in _KERNELS)
+    return IS_COMPILED and (is_at_hand or _was_compiled())
 
 
 def prepare(count: int) -> None:
     """Have loops compiled where coding `count` numbers, of one tensor or many, is worth that."""
     if IS_COMPILED and count >= _WORTH_COMPILING:
         importlib.import_module(_KERNELS[0])
-
-
-def _is_at_hand() -> bool:
-    return any(one in sys.modules for one in _KERNELS) or _was_compiled()
 
 
 @functools.cache

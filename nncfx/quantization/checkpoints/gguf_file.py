@@ -162,8 +162,10 @@ class _Conversion:
         held = {one.name for one in reader.tensors}
         found: dict[str, dict[int, str]] = defaultdict(dict)
         for name in self._source.names:
-            expert = _EXPERT.match(name)
-            for key, place in ((name, 0), *_merged(expert)):
+            keys = {name: 0}
+            if expert := _EXPERT.match(name):  # a stack has a place for it
+                keys[f"{expert[1]}.{expert[3]}"] = int(expert[2])
+            for key, place in keys.items():
                 called = known.get_name(key, try_suffixes=(".weight", ".bias"))
                 if called in held:
                     found[called][place] = name
@@ -252,11 +254,6 @@ def _contents(field: "ReaderField") -> Any:  # noqa: ANN401 (as above)
             f"The file to be like holds a text under '{field.name}' that is no UTF-8 ({error}). "
             "Convert the model again.",
         ) from error
-
-
-def _merged(expert: re.Match[str] | None) -> list[tuple[str, int]]:
-    """Return what the stack is called in which an expert has a place, and the place."""
-    return [] if expert is None else [(f"{expert[1]}.{expert[3]}", int(expert[2]))]
 
 
 def _numbers(tensor: Tensor, dtype: torch.dtype) -> Numbers:

@@ -61,10 +61,9 @@ class PackedWeight(nn.Module):
         self.scale = nn.Parameter(narrow if is_exact else scale, requires_grad=False)
         zero = zero.reshape(outputs, -1).T
         self.zero_dtype = stored.values.dtype
-        self.register_buffer("zero_point", self._packed_zero(zero) if bool(zero.any()) else None)
-
-    def _packed_zero(self, zero: Tensor) -> Tensor:
-        return self.format.pack(zero.to(self.zero_dtype), -(-len(zero) // 2))
+        half = -(-len(zero) // 2)
+        packed = self.format.pack(zero.to(self.zero_dtype), half) if bool(zero.any()) else None
+        self.register_buffer("zero_point", packed)
 
     def integers(self) -> IntegerTensor:
         """Return the matrix on its grid, with the outputs on axis 0."""

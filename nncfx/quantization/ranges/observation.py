@@ -118,11 +118,10 @@ def in_float_first(
 def run_batches(
     model: nn.Module,
     batches: Iterable[ExampleInputs],
-    after: Callable[[], None] | None = None,
 ) -> int:
     """Run `model` on each of `batches`, in evaluation mode, without gradients; return how many.
 
-    The model is left as it was; `after` is called after each batch.
+    The model is left as it was.
 
     Raises:
         ArgumentError: there is none, or the model fails on one.
@@ -134,8 +133,6 @@ def run_batches(
         for batch in batches:
             _run_one(model, batch, count)
             count += 1
-            if after is not None:
-                after()
     if not count:
         raise ArgumentError(
             "There are no batches to calibrate with. Pass an iterable with at least one; a "

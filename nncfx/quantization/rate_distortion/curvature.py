@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -49,12 +50,11 @@ def measure_curvature(
     batches: Iterable[Any],
     *,
     forward: Forward | None = None,
-    seed: int = 0,
 ) -> OutputCurvature:
     """Run `model` forward and backward over `batches` and return its curvature.
 
     The squared gradient of a random projection of the outputs is, on average, the diagonal of the
-    Gauss-Newton matrix; one projection is drawn, by `seed`, for every 16 examples. The model is in
+    Gauss-Newton matrix; one projection is drawn for every 16 examples. The model is in
     evaluation mode, on any device, and its gradients are cleared; batches are as
     `adapt_batch_norms` takes them, and `forward` calls the model with one.
 
@@ -68,7 +68,7 @@ def measure_curvature(
     names = {id(one): name for name, one in model.named_parameters()}
     moments: dict[str, Tensor] = {}
     squares = {name: torch.zeros_like(one) for name, one in model.named_parameters()}
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     count = 0
     with ExitStack() as ends:
         for module in model.modules():
@@ -78,7 +78,7 @@ def measure_curvature(
         for parameter in model.parameters():
             ends.callback(parameter.requires_grad_, parameter.requires_grad)
             parameter.requires_grad_()
-        for batch in _small_batches(batches):
+        for batch in chain.from_iterable(map(split_batch, batches)):
             model.zero_grad(set_to_none=True)
             with torch.enable_grad():
                 _projection(call(model, batch), generator).backward()  # type: ignore[no-untyped-call]
@@ -107,11 +107,6 @@ def _projection(outputs: object, generator: torch.Generator) -> Tensor:
             "model, batch: ... that returns them with their gradients."
         )
     return total
-
-
-def _small_batches(batches: Iterable[Any]) -> Iterator[Any]:
-    for batch in batches:
-        yield from split_batch(batch)
 
 
 def split_batch(batch: Any) -> Iterator[Any]:  # noqa: ANN401 (whatever the model takes)

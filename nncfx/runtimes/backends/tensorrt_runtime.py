@@ -280,7 +280,7 @@ class TensorRtSession(Session):
                 f"{capability}: {self._last()}",
             )
         if settings.timing_cache is not None:
-            _keep_timing_cache(cache, settings.timing_cache)
+            write_whole(settings.timing_cache, [bytes(memoryview(cache.serialize()))])
         return bytes(memoryview(engine))
 
     def _add_profile(self, config: Any, settings: TensorRtSettings) -> None:  # noqa: ANN401
@@ -341,7 +341,3 @@ def _timing_cache(config: Any, path: Path | None) -> Any:  # noqa: ANN401 (no ty
             f"The timing cache '{path}' is of another GPU or version; delete it.",
         )
     return cache
-
-
-def _keep_timing_cache(cache: Any, path: Path) -> None:  # noqa: ANN401 (no types)
-    write_whole(path, [bytes(memoryview(cache.serialize()))])

@@ -67,15 +67,12 @@ def best_frequencies(counts: Counts) -> Counts:
     best, fewest = counts, np.inf
     for bits in range(least, FINEST + 1, 2):
         found = scaled(counts, bits)
-        size = cost_bits(counts, found) + _table_bits(found)
+        table = 2 * np.count_nonzero(found) + np.log2(np.maximum(found, 1)).sum()
+        size = cost_bits(counts, found) + int(table)
         if size >= fewest:
             break  # what finer ones save has no more than made up for their tables
         best, fewest = found, size
     return best
-
-
-def _table_bits(frequencies: Counts) -> int:
-    return int(2 * np.count_nonzero(frequencies) + np.log2(np.maximum(frequencies, 1)).sum())
 
 
 def pack_frequencies(frequencies: Counts) -> bytes:

@@ -85,21 +85,19 @@ class _Sparse(NamedTuple):
     zeros: Zeros  # before each kept word
 
 
-def encode_words(words: Words, max_codes: int = 256) -> tuple[str, bytes]:
+def encode_words(words: Words) -> tuple[str, bytes]:
     r"""Return the codec that makes `words` smallest, and their bytes under it.
 
     Beside the result it takes, for each word that is not zero, its width and 8 bytes, or where
     more than 65,535 zeros follow each other 10, and 16 MiB.
 
-    Args:
-        words: 1-D; a zero is a word without a bit set.
-        max_codes: The most distinct non-zero words that still make a codebook.
+    They are 1-D; a zero is a word without a bit set.
 
     >>> encode_words(np.array([0, 0, 0, 7, 0, 0, 0, 0], dtype=np.uint8))
     ('bitmap+raw', b'\x08\x07')
     """
     sparse = _sparse(words)
-    book = to_codes(sparse.kept, max_codes)
+    book = to_codes(sparse.kept)
     dense = _smallest(_options(words, sparse.kept.size, book))
     if sparse.kept.size < words.size:
         index = _smallest(_index_options(sparse.zeros, words.size))

@@ -138,7 +138,10 @@ def pack(contents: Contents, mode: Mode = "auto") -> bytes:
     segments = list(segments_of(contents.tensors, mode))
     rows = [row for segment in segments for row in segment.rows]
     header = {
-        "tensors": [_packed_row(row) for row in rows],
+        "tensors": [
+            [one.name, one.dtype, one.stored, list(one.shape), one.codec, one.size_bytes]
+            for one in rows
+        ],
         "segments": [[len(one.rows), crc32(one.data)] for one in segments],
         "same": dict(contents.same),
         "sizes": {name: dict(sizes) for name, sizes in contents.sizes.items()},
@@ -152,10 +155,6 @@ def pack(contents: Contents, mode: Mode = "auto") -> bytes:
     version = max((one.version for one in segments), default=2)
     prefix = _PREFIX.pack(MAGIC, version, len(stored_header), len(text), crc)
     return b"".join([prefix, stored_header, *(one.data for one in segments)])
-
-
-def _packed_row(row: TensorRow) -> list[object]:
-    return [row.name, row.dtype, row.stored, list(row.shape), row.codec, row.size_bytes]
 
 
 def is_container(path: str | os.PathLike[str]) -> bool:
