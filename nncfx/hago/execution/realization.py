@@ -1,5 +1,6 @@
 """The quantized graph in integers: the reference that a backend has to agree with."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -156,8 +157,7 @@ class QuantizedGraph(nn.Module):
         if name in self._floats:
             held = self.get_buffer(self._floats[name])
             return held.double() if held.is_floating_point() else held
-        module, _, last = name.rpartition(".")
-        tensor: Tensor = getattr(self._source[0].get_submodule(module), last)
+        tensor: Tensor = operator.attrgetter(name)(self._source[0])
         return tensor.detach()
 
     def _record(self, inputs: ExampleInputs) -> Program:

@@ -1,6 +1,7 @@
 """Thresholds of every node, from statistics that are collected once."""
 
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -131,7 +132,8 @@ def _threshold(statistic: TensorStatistic, method: str) -> float:
 def _of_constant(
     graph: QuantGraph, hardware: Hardware, number: int, *, rounded: bool
 ) -> Threshold:
-    magnitudes = _stored(graph, graph.nodes[number].name).detach().abs()
+    stored: Tensor = operator.attrgetter(graph.nodes[number].name)(graph.model)
+    magnitudes = stored.detach().abs()
     if not magnitudes.is_floating_point() or not magnitudes.numel():
         return 1.0
     if not bool(magnitudes.isfinite().all()):
@@ -147,13 +149,6 @@ def _of_constant(
         return _rounded(float(magnitudes.amax()), rounded=rounded)
     largest = magnitudes.flatten(1).amax(1).tolist()
     return tuple(_rounded(one, rounded=rounded) for one in largest)
-
-
-def _stored(graph: QuantGraph, name: str) -> Tensor:
-    module, _, last = name.rpartition(".")
-    tensor = getattr(graph.model.get_submodule(module), last)
-    assert isinstance(tensor, Tensor)  # noqa: S101 (the graph names parameters and buffers)
-    return tensor
 
 
 def _rounded(value: float, *, rounded: bool) -> float:

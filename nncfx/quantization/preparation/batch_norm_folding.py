@@ -151,8 +151,7 @@ def _fold(model: nn.Module, layer: Layer, name: str) -> None:
 def _take_out(model: nn.Module, name: str, layer: str) -> None:
     gone = nn.Identity().train(model.get_submodule(name).training)
     vars(gone)[_MARK] = layer
-    parent, _, child = name.rpartition(".")
-    setattr(model.get_submodule(parent), child, gone)
+    model.set_submodule(name, gone)
 
 
 def folded_norms(model: nn.Module) -> dict[str, str]:

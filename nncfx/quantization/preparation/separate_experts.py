@@ -149,8 +149,7 @@ def separate_experts(model: nn.Module) -> nn.Module:
         if module.has_post_expert_norm:
             left.append(name)
             continue
-        parent, _, own = name.rpartition(".")
-        setattr(model.get_submodule(parent), own, SeparateExperts(module).train(module.training))
+        model.set_submodule(name, SeparateExperts(module).train(module.training))
     if left:
         _LOGGER.warning(
             "separate_experts leaves %s in one parameter: a norm follows each expert.",

@@ -95,9 +95,10 @@ def _checked(value: object, spec: InputSpec) -> Array:
         wanted is not None and size != wanted
         for size, wanted in zip(array.shape, spec.shape, strict=True)
     ):
+        note = " (? is open)" if None in spec.shape else ""
         raise RuntimeFailure(
             f"Input '{spec.name}' has shape {_shape_text(array.shape)}, but the model takes "
-            f"{_shape_text(spec.shape)}{_open_note(spec)}. Give that shape, or export the model "
+            f"{_shape_text(spec.shape)}{note}. Give that shape, or export the model "
             "again with example inputs of yours or with that axis in dynamic_axes.",
         )
     if array.dtype != np.dtype(spec.dtype):
@@ -128,10 +129,6 @@ def _as_array(value: object, spec: InputSpec) -> Array:
 
 def _shape_text(shape: Sequence[int | None]) -> str:
     return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
-
-
-def _open_note(spec: InputSpec) -> str:
-    return " (? is open)" if None in spec.shape else ""
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -47,9 +47,8 @@ def verdict(
     taken per example, so that timings of different batch sizes compare by throughput.
     """
     confidence = min(first.plan.confidence, second.plan.confidence)
-    speed_up, draws = (
-        _paired(first, second) if _are_paired(first, second) else _apart(first, second)
-    )
+    are_paired = first.series == second.series and len(first.rounds_ms) == len(second.rounds_ms)
+    speed_up, draws = (_paired if are_paired else _apart)(first, second)
     scale = second.examples / first.examples
     interval = percentile_interval(scale * draws, confidence)
     winner = _winner(first, second, names)
@@ -57,10 +56,6 @@ def verdict(
         winner = None
     speed_up *= scale
     return Verdict(winner, speed_up, interval, _text(winner, names, speed_up, interval))
-
-
-def _are_paired(first: Timing, second: Timing) -> bool:
-    return first.series == second.series and len(first.rounds_ms) == len(second.rounds_ms)
 
 
 def _paired(first: Timing, second: Timing) -> tuple[float, Array]:
