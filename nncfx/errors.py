@@ -23,7 +23,7 @@ import difflib
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "machine_faults_told",
     "needing",
     "require_known",
+    "shortened",
 ]
 
 
@@ -146,6 +147,16 @@ def require_known(what: str, name: str, known: Iterable[str]) -> None:
             f"There is no {what} '{name}'.{did_you_mean(name, names)} Known are "
             f"{', '.join(names)}.",
         )
+
+
+def shortened(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names with commas between them, and how many more there are.
+
+    >>> shortened(["'a'", "'b'", "'c'", "'d'"], 2)
+    "'a', 'b' and 2 more"
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def error_text(error: BaseException) -> str:

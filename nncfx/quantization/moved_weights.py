@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from nncfx.controllers.base.weights import constants_of
+from nncfx.errors import shortened
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.stored_weights import sole_quantizers
@@ -32,17 +33,16 @@ def warn_moved_weights(model: NNCFNetwork) -> None:
     """
     stored = constants_of(model)
     moved = [
-        str(site)
+        f"'{site}'"
         for site, hook in sole_quantizers(model).items()
         if str(site) in stored and _is_moved(stored[str(site)].detach(), hook)
     ]
     if moved:
         _LOGGER.warning(
-            "Weights lie far outside of the ranges of their quantizers, which clip them: %s%s. "
+            "Weights lie far outside of the ranges of their quantizers, which clip them: %s. "
             "They were changed after these were found. Quantize the model again, after what "
             "changes them, such as PEFT's merge_adapter().",
-            ", ".join(f"'{one}'" for one in moved[:_NAMED]),
-            f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else "",
+            shortened(moved, _NAMED),
         )
 
 

@@ -7,7 +7,7 @@ from typing import Final, Literal, overload
 from torch import Tensor, nn
 
 from nncfx.controllers.base.nncf_names import tells_arguments
-from nncfx.errors import ArgumentError, GraphError, require_known
+from nncfx.errors import ArgumentError, GraphError, require_known, shortened
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.network import NNCFNetwork, wrap
@@ -277,16 +277,14 @@ def _warn_float_weights(functions: Mapping[str, str], stored: Mapping[str, Tenso
     if not left:
         return
     named = [f"'{name}' ({function})" for name, function in left.items()]
-    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     total = sum({id(one): one.numel() for one in stored.values()}.values())
     share = sum({id(stored[name]): stored[name].numel() for name in left}.values()) / total
     _LOGGER.log(
         logging.WARNING if share > _TOLD else logging.INFO,
-        "quantize_weights leaves %.1f %% of the model's values in float: %s%s. It takes weights "
+        "quantize_weights leaves %.1f %% of the model's values in float: %s. It takes weights "
         "of linear, convolutional, recurrent and embedding layers.",
         100 * share,
-        ", ".join(named[:_NAMED]),
-        more,
+        shortened(named, _NAMED),
     )
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.channels import analyze_channels
-from nncfx.errors import ArgumentError, ExportError, ThinningError
+from nncfx.errors import ArgumentError, ExportError, ThinningError, shortened
 from nncfx.network import NNCFNetwork, inputs_for, strip
 from nncfx.reorder.consumers import consumers
 from nncfx.reorder.kept_inputs import Keep, keep_inputs
@@ -203,6 +203,4 @@ def _unmeasured(target: Target | None) -> str:
 
 
 def _listed(orders: Mapping[str, object]) -> str:
-    names = [f"'{name}'" for name in orders]
-    shown, more = names[:_SHOWN], len(names) - _SHOWN
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+    return shortened([f"'{name}'" for name in orders], _SHOWN)

@@ -20,7 +20,7 @@ from nncfx.controllers.base.weights import aliases, norm_parameters, raw_paramet
 from nncfx.controllers.masks.costs import costs_of
 from nncfx.controllers.masks.masking import MaskHook, MaskSet
 from nncfx.controllers.masks.weight_costs import WeightCosts
-from nncfx.errors import CompressionError
+from nncfx.errors import CompressionError, shortened
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork
@@ -94,13 +94,12 @@ class ChannelPruningBuilder(Builder[C]):
         by_reason: dict[str, list[str]] = {}
         for name, reason in channels.fixed.items():
             if any(mark in reason for mark in MENDABLE):
-                by_reason.setdefault(reason, []).append(name)
+                by_reason.setdefault(reason, []).append(f"'{name}'")
         for reason, names in list(by_reason.items())[:_SHOWN]:
             _LOGGER.warning(
-                "%s leaves the channels of '%s'%s alone: %s.",
+                "%s leaves the channels of %s alone: %s.",
                 self.config.algorithm,
-                names[0],
-                f" and {len(names) - 1} more" if names[1:] else "",
+                shortened(names, 1),
                 reason,
             )
 

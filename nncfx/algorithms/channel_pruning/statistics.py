@@ -2,12 +2,13 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final, final
 
 from typing_extensions import override
 
 from nncfx.controllers.base.statistics import Statistics, table
+from nncfx.errors import shortened
 
 __all__ = ["ChannelPruningStatistics", "PrunedChannels"]
 
@@ -73,16 +74,11 @@ class ChannelPruningStatistics(Statistics):
         """Yield why some sets keep all their channels."""
         whole = [one.name for one in self.channels if one.after == one.before]
         if whole and self.target_level:
-            yield f"Not pruned, as {self.why_whole}: {_listed(whole)}."
+            yield f"Not pruned, as {self.why_whole}: {shortened(whole, _MANY)}."
         by_reason: dict[str, list[str]] = {}
         for name, reason in self.spared.items():
             by_reason.setdefault(reason, []).append(name)
         for reason, names in itertools.islice(by_reason.items(), _MANY):
-            yield f"Whole: {_listed(names)}: {reason}."
+            yield f"Whole: {shortened(names, _MANY)}: {reason}."
         if len(by_reason) > _MANY:
             yield f"And {len(by_reason) - _MANY} more reasons, in 'spared'."
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
-    return ", ".join(names[:_MANY]) + more

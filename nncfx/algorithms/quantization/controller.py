@@ -20,7 +20,7 @@ from nncfx.algorithms.quantization.statistics import (
 )
 from nncfx.controllers import CompressionStage, Controller
 from nncfx.controllers.base.states import check_keys
-from nncfx.errors import StorageError
+from nncfx.errors import StorageError, shortened
 from nncfx.network import NNCFNetwork
 from nncfx.operators import OTHER
 from nncfx.quantization import Quantizer
@@ -200,9 +200,8 @@ class QuantizationController(Controller):
         if other:
             _LOGGER.warning(
                 "The state that was loaded has quantizers of other bits, whose steps do not fit "
-                "these: %s%s. Build the model with the config of the one that was saved.",
-                other[0],
-                f" and {len(other) - 1} more" if len(other) > 1 else "",
+                "these: %s. Build the model with the config of the one that was saved.",
+                shortened(other, 1),
             )
 
 

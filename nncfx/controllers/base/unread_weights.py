@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from nncfx.controllers.base.weights import constants_of
-from nncfx.errors import CompressionError, TracingError
+from nncfx.errors import CompressionError, TracingError, shortened
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, WeightSite
 from nncfx.tracing.hooks.store import own_parameters
@@ -105,11 +105,9 @@ def check_written_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Inser
 
 def _tell(names: Sequence[str], effect: str) -> None:
     if names:
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         _LOGGER.warning(
-            "The traced forward did not read %s%s: %s. If other inputs take that path, trace them "
+            "The traced forward did not read %s: %s. If other inputs take that path, trace them "
             "too, and first: nncfx.wrap(model, inputs, further_inputs=[...]).",
-            ", ".join(f"'{one}'" for one in names[:_SHOWN]),
-            more,
+            shortened([f"'{one}'" for one in names], _SHOWN),
             effect,
         )

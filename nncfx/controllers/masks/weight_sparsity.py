@@ -17,7 +17,7 @@ from nncfx.controllers.base.weights import (
     operation_weights,
     raw_parameters,
 )
-from nncfx.errors import CompressionError
+from nncfx.errors import CompressionError, shortened
 from nncfx.graph import Operation
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority
@@ -165,12 +165,11 @@ def _computed(model: NNCFNetwork, considered: Iterable[Operation]) -> str:
     if not readers:
         return ""
     named = [f"'{name}' ({function})" for name, function in readers.items()]
-    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     share = sum(stored[name].numel() for name in readers) / sum(
         one.numel() for one in own_parameters(model)
     )
     return (
-        f" The forward computes weights from {', '.join(named[:_SHOWN])}{more}, "
+        f" The forward computes weights from {shortened(named, _SHOWN)}, "
         f"{share:.1%} of the model's parameters."
     )
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import ArgumentError, NNCFXError, machine_fault
+from nncfx.errors import ArgumentError, NNCFXError, machine_fault, shortened
 from nncfx.quantization.ranges.observation import failed_batch
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.inputs import own_tensors
@@ -119,10 +119,9 @@ def _tell_others(model: nn.Module, best: str, lists: Iterable[str]) -> None:
     ]
     if shares:
         _LOGGER.warning(
-            "%s has several lists of blocks. Taken is '%s', not %s%s. Name one by blocks= in "
+            "%s has several lists of blocks. Taken is '%s', not %s. Name one by blocks= in "
             "another call, on what this one returns.",
-            *(type(model).__name__, best, ", ".join(shares[:_NAMED])),
-            f" and {len(shares) - _NAMED} more" if len(shares) > _NAMED else "",
+            *(type(model).__name__, best, shortened(shares, _NAMED)),
         )
 
 

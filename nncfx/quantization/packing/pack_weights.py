@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, shortened
 from nncfx.network import NNCFNetwork, strip, wrap
 from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.spec import Mode, QuantizerSpec
@@ -76,10 +76,10 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
             left.append(name)
     if left:
         _LOGGER.warning(
-            "%d quantized weights are rounded, but stay in float in memory: %s%s. Taken are those "
+            "%d quantized weights are rounded, but stay in float in memory: %s. Taken are those "
             "of at most 8 bits in one module; .nncfx files hold the others as integers, too.",
-            *(len(left), ", ".join(map(repr, left[:_NAMED]))),
-            f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "",
+            len(left),
+            shortened(list(map(repr, left)), _NAMED),
         )
     mark_packed(plain)
     return plain

@@ -18,7 +18,7 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin, QuantizationMethod
 from typing_extensions import override
 
-from nncfx.errors import StorageError
+from nncfx.errors import StorageError, shortened
 from nncfx.quantization.packing.layers import PackedLinear, PackedWeight
 from nncfx.quantization.packing.layouts import LAYOUTS, MatrixGrid
 from nncfx.quantization.packing.parameters import packed_parameters
@@ -173,9 +173,9 @@ def _floats(model: nn.Module, layers: Mapping[str, PackedWeight]) -> dict[str, T
 def _tell(left: list[str]) -> None:
     if left:
         _LOGGER.warning(
-            "save_pretrained writes %d quantized weights as floats: %s%s. The files of "
+            "save_pretrained writes %d quantized weights as floats: %s. The files of "
             "compressed-tensors hold linear layers on one grid of 4 or 8 bits; nncfx.save holds "
             "all.",
-            *(len(left), ", ".join(map(repr, left[:_NAMED]))),
-            f" and {len(left) - _NAMED} more" if len(left) > _NAMED else "",
+            len(left),
+            shortened(list(map(repr, left)), _NAMED),
         )

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from nncfx.controllers.base.weights import constants_of
 from nncfx.controllers.loops.batch_norm_adaptation import examples_in
-from nncfx.errors import ArgumentError, CompressionError
+from nncfx.errors import ArgumentError, CompressionError, shortened
 from nncfx.narration import tracked
 from nncfx.network import NNCFNetwork, inputs_in
 from nncfx.quantization.grid.fake_quantize import rows_of
@@ -110,17 +110,16 @@ def calibrate(
     for one, statistic, request in zip(wanted, statistics, requests, strict=True):
         _settle(one, statistic, request)
     zero = [
-        one.planned.name
+        f"'{one.planned.name}'"
         for one, statistic in zip(wanted, statistics, strict=True)
         if _is_zero(statistic)
     ]
     if zero:
-        more = f" and {len(zero) - 1} more" if len(zero) > 1 else ""
         warnings.warn(
-            f"The activation at '{zero[0]}'{more} is zero on all calibration data; its range is "
-            "taken as -1 to 1. Where its layer begins with weights of 0, nothing is to be mended; "
-            "else calibrate with other data, or remove the dead channels: nncfx.thin (a branch "
-            "that was pruned whole leaves one, which ONNX files do without).",
+            f"The activation at {shortened(zero, 1)} is zero on all calibration data; its range "
+            "is taken as -1 to 1. Where its layer begins with weights of 0, nothing is to be "
+            "mended; else calibrate with other data, or remove the dead channels: nncfx.thin (a "
+            "branch that was pruned whole leaves one, which ONNX files do without).",
             stacklevel=3,
         )
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nncfx.errors import RuntimeFailure
+from nncfx.errors import RuntimeFailure, shortened
 
 __all__ = ["QuantizedLayers", "check_quantized", "quantized_layers"]
 
@@ -84,6 +84,5 @@ def _is_dequantized(tensor: Any, makers: Mapping[str, Any]) -> bool:  # noqa: AN
 
 
 def _named(names: tuple[str, ...]) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{len(names)} layer(s), {shown}{more},"
+    shown = shortened([f"'{name}'" for name in names], _SHOWN)
+    return f"{len(names)} layer(s), {shown},"

@@ -207,7 +207,8 @@ def test_openvino_adds_biases_where_the_number_of_images_is_read(
 def test_biases_of_fixed_shapes_and_of_floats_stay_with_their_convolutions(parsed: Parse) -> None:
     text = """
     g (float[%s,2,4,4] x) => (%s[%s,3,4,4] y)
-    <float[3,2,1,1] w = {1, 2, 3, 4, 5, 6}, float[3] bias = {1, 2, 3}, float s = {0.1}, float[%s,3,4,4] z>
+    <float[3,2,1,1] w = {1, 2, 3, 4, 5, 6}, float[3] bias = {1, 2, 3}, float s = {0.1},
+     float[%s,3,4,4] z>
     { z = Conv (x, w, bias) y = %s }
     """
     quantizer = "QuantizeLinear (z, s)"
