@@ -8,7 +8,7 @@ from nncfx.export.extension_passes import with_added
 from nncfx.export.ir.export_pass import Draft, run_passes
 from nncfx.export.ir.pass_record import passes_of_nodes
 from nncfx.export.pipeline import PASSES
-from nncfx.targets import Target
+from nncfx.targets import TARGET_KEY, Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -21,7 +21,7 @@ def lower(model: "ir.Model", target: Target) -> None:
 
     Weights become stored integers behind a `DequantizeLinear`, activations a pair of
     `QuantizeLinear` and `DequantizeLinear`, and biases int32 where the target wants that. Of a
-    model without quantizers only its floats are looked at.
+    model without quantizers only its floats are looked at. The metadata name the target.
 
     Raises:
         ExportError: a quantizer that cannot be written: its scale is no constant, its integers
@@ -29,6 +29,7 @@ def lower(model: "ir.Model", target: Target) -> None:
             than float32.
     """
     run_passes(Draft(model, target), with_added(PASSES))
+    model.metadata_props[TARGET_KEY] = target.name
 
 
 def explain(path: str | os.PathLike[str]) -> Mapping[str, tuple[str, ...]]:

@@ -12,13 +12,14 @@ from nncfx.targets.lookup import (
     target_with,
 )
 from nncfx.targets.selection_cost import SelectionCost
-from nncfx.targets.target import Target
+from nncfx.targets.target import TARGET_KEY, Target
 from nncfx.targets.workarounds import WORKAROUNDS, Workaround
 
 __all__ = [
     "DTYPES",
     "KINDS",
     "TARGETS",
+    "TARGET_KEY",
     "WORKAROUNDS",
     "Alignment",
     "Descriptor",

@@ -469,6 +469,8 @@ def test_a_model_quantized_for_a_target_is_exported_for_it(tmp_path: Path) -> No
         file = export_onnx(one, tmp_path / f"{number}.onnx", x)
         assert file.target == "tensorrt"
         assert file.path.read_bytes() == asked.path.read_bytes()
+    recorded = {one.key: one.value for one in onnx.load(asked.path).metadata_props}
+    assert recorded["nncfx.target"] == "tensorrt"
     assert export_onnx(quantized, tmp_path / "other.onnx", x, "onnxruntime").target != "tensorrt"
     assert export_onnx(model, tmp_path / "float.onnx", x).target == "onnxruntime"
 

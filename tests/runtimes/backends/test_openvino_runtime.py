@@ -69,3 +69,21 @@ def test_weights_alone_are_those_of_the_simulation_without_dynamic_quantization(
     options = BuildOptions(settings={"DYNAMIC_QUANTIZATION_GROUP_SIZE": 0})
     with runtime_named("openvino").build(file, options) as session:
         np.testing.assert_allclose(session.run(x)[0], packed(x).detach(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("target", "is_told"), [("onnxruntime", True), ("onnxruntime-avx2", True), ("openvino", False)]
+)
+def test_a_file_for_another_runtime_is_told(
+    target: str, is_told: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = torch.randn(2, 4)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    file = nncfx.export_onnx(nncfx.quantize(model, [x]), tmp_path / "m.onnx", x, target=target)
+    plain = nncfx.export_onnx(model, tmp_path / "float.onnx", x, target=target)
+    for one in (file, plain):
+        runtime_named("openvino").build(one, BuildOptions()).close()
+    told = [one for one in caplog.messages if "target='openvino'" in one]
+    expected = [f"m.onnx' is written for '{target}'"] if is_told else []
+    assert len(told) == len(expected)
+    assert all(text in one for text, one in zip(expected, told, strict=True))
