@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import torch
+from safetensors import safe_open
 from torch import nn
 from typing_extensions import override
 
@@ -30,7 +31,7 @@ __all__ = ["TrainerCompression"]
 _Batch: TypeAlias = dict[str, Any]
 
 _HOOKS: Final = "compression.pt"
-"""The file in a checkpoint of an adapter: the state of hooks, and what is trained."""
+"""The file in a checkpoint for what the Trainer's own files lack under the model's own names."""
 
 _SAMPLED: Final = 300
 """Examples that quantizers find their ranges on."""
@@ -104,9 +105,7 @@ class TrainerCompression(TrainerCallback):
             ("evaluation_loop", self._as_compressed),
         ):
             setattr(trainer, name, around(trainer, getattr(trainer, name)))
-        if hasattr(model, "peft_config"):
-            # PEFT saves the adapter alone
-            self._keep_hooks(trainer, model)
+        self._keep_state(trainer, model)
         trainer.add_callback(self)
         callbacks = trainer.callback_handler.callbacks
         callbacks.insert(0, callbacks.pop())  # before those that stop early by the best metric
@@ -172,32 +171,34 @@ class TrainerCompression(TrainerCallback):
         """Tell the tracker the last numbers."""
         self._compression.end(state.global_step)
 
-    def _keep_hooks(self, trainer: Trainer, adapted: nn.Module) -> None:
-        """Write masks, quantizers and schedules beside each checkpoint, and read them again."""
+    def _keep_state(self, trainer: Trainer, model: nn.Module) -> None:
+        """Write what the Trainer's files lack beside each checkpoint, and read it again.
+
+        Of an adapted model PEFT saves the adapter alone. Others transformers may save under names
+        that its Trainer does not read back, as those of ViT from version 5 on.
+        """
         save, load = trainer._save, trainer._load_from_checkpoint  # noqa: SLF001 (no callback has both)
         load_best = trainer._load_best_model  # noqa: SLF001 (as above)
 
         def saved(output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
             save(output_dir, state_dict)
-            # of weights that are trained PEFT saves what masks make of them
-            kept = {name for name, one in adapted.named_parameters() if one.requires_grad}
-            own = {
-                name: one
-                for name, one in adapted.state_dict().items()
-                if name in kept or name.startswith(f"{STORE}.")
-            }
-            with writing(Path(output_dir or self._output_dir) / _HOOKS) as draft:
-                torch.save(own, draft)
+            folder = Path(output_dir or self._output_dir)
+            own = _lacking(model, folder)
+            if own:
+                with writing(folder / _HOOKS) as draft:
+                    torch.save({name: one.detach() for name, one in own.items()}, draft)
 
         def read(folder: str) -> None:
             path = Path(folder) / _HOOKS
-            if not path.exists():
+            if path.exists():
+                model.load_state_dict(torch.load(path, weights_only=True), strict=False)
+            elif lacking := _lacking(model, Path(folder)):
                 raise ArgumentError(
-                    f"'{folder}' has no {_HOOKS}: it holds the adapter alone, and "
-                    "no masks, quantizers and schedules. Go on from a checkpoint of a training "
-                    "with TrainerCompression, or begin anew.",
+                    f"'{folder}' has no {_HOOKS}, and its other files lack {len(lacking)} tensors "
+                    f"of the model, such as '{next(iter(lacking))}': masks, quantizers and "
+                    "schedules, or weights under other names. Go on from a checkpoint of a "
+                    "training with TrainerCompression, or begin anew.",
                 )
-            adapted.load_state_dict(torch.load(path, weights_only=True), strict=False)
 
         def loaded(resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
             load(resume_from_checkpoint, model)
@@ -253,6 +254,34 @@ class TrainerCompression(TrainerCallback):
             return optimizer
 
         return create_optimizer
+
+
+def _lacking(model: nn.Module, folder: Path) -> dict[str, Any]:
+    """Return the tensors of `model` that no file of weights in `folder` holds under their name.
+
+    Of an adapted model these are the state of hooks and the weights that are trained, of which
+    PEFT saves what masks make of them.
+    """
+    state: dict[str, Any] = model.state_dict(keep_vars=True)
+    if hasattr(model, "peft_config"):
+        kept = {name for name, one in model.named_parameters() if one.requires_grad}
+        return {
+            name: one
+            for name, one in state.items()
+            if name in kept or name.startswith(f"{STORE}.")
+        }
+    files = list(folder.glob("*.safetensors"))
+    if not files:
+        return {}  # another format, of torch's own names
+    stored: set[str] = set()
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            stored.update(opened.keys())
+    # of tensors that modules share one name is stored
+    found = {id(one) for name, one in state.items() if name in stored}
+    return {
+        name: one for name, one in state.items() if name not in stored and id(one) not in found
+    }
 
 
 def _is_whole(checkpoint: Path) -> bool:

@@ -128,7 +128,46 @@ def test_a_training_of_an_adapter_goes_on_with_its_masks_and_quantizers(tmp_path
     (checkpoint / "compression.pt").unlink()
     third = adapter_trainer(tmp_path)
     TrainerCompression(third, {"compression": ALL[:2]})
-    with pytest.raises(ArgumentError, match="it holds the adapter alone"):
+    with pytest.raises(
+        ArgumentError, match=r"has no compression.pt, and its other files lack \d+"
+    ):
+        third.train(resume_from_checkpoint=str(checkpoint))
+
+
+def image_trainer(folder: Path, **more: object) -> "transformers.Trainer":
+    plain = trainer(folder, **more)
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        image_size=8, patch_size=4, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, num_labels=2,
+    )  # fmt: skip
+    images = torch.randn(64, 3, 8, 8)
+    rows = [{"pixel_values": one, "labels": (one.mean() > 0).long()} for one in images]
+    return transformers.Trainer(
+        model=transformers.ViTForImageClassification(config),
+        args=plain.args,
+        train_dataset=rows,
+        eval_dataset=rows[:16],
+    )
+
+
+@pytest.mark.slow
+def test_a_model_whose_weights_are_renamed_on_disk_goes_on_with_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    whole = image_trainer(tmp_path)
+    TrainerCompression(whole, {"compression": ALL[:2]})
+    whole.train()
+    again = image_trainer(tmp_path)
+    TrainerCompression(again, {"compression": ALL[:2]})
+    checkpoint = tmp_path / f"checkpoint-{2 * BATCHES}"
+    again.train(resume_from_checkpoint=str(checkpoint))
+    expected, found = whole.model.state_dict(), again.model.state_dict()
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+    (checkpoint / "compression.pt").unlink()
+    third = image_trainer(tmp_path)
+    TrainerCompression(third, {"compression": ALL[:2]})
+    with pytest.raises(ArgumentError, match=r"lack \d+ tensors of the model.*other names"):
         third.train(resume_from_checkpoint=str(checkpoint))
 
 
