@@ -82,7 +82,7 @@ class CompressionCallback(pl.Callback):
         Raises:
             ThinningError: the copy would not compute the same.
         """
-        return compressed_model(self._begun().controller, self._example_inputs)
+        return compressed_model(self._begun().controller)
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from nncfx.controllers import CompressionStage, Controller
 from nncfx.integrations.mixed_precision import remove_autocast
 from nncfx.thinning import thin
-from nncfx.tracing import ExampleInputs
 
 __all__ = ["LoopCompression", "Tracker", "compressed_model"]
 
@@ -78,10 +77,7 @@ class LoopCompression:
 
 
 def compressed_model(
-    controller: Controller,
-    example_inputs: ExampleInputs | None = None,
-    *,
-    strip: Callable[[], nn.Module] | None = None,
+    controller: Controller, *, strip: Callable[[], nn.Module] | None = None
 ) -> nn.Module:
     """Return the compressed copy of a controller's model, in evaluation mode.
 
@@ -92,7 +88,7 @@ def compressed_model(
         ThinningError: the copy would not compute the same.
     """
     if any(one.removes_channels for one in controller.configs):
-        compressed = thin(controller.model, example_inputs).model.eval()
+        compressed = thin(controller.model).model.eval()
     else:
         compressed = (strip or controller.strip)().eval()
     remove_autocast(compressed)

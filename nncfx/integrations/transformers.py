@@ -92,9 +92,11 @@ class TrainerCompression(TrainerCallback):
             labels = frozenset(trainer.label_names or ("labels",))
             batches = _as_taken(model, batches, labels, is_traced=example_inputs is None)
         self.controller: Controller
-        self._example_inputs = batches[0] if example_inputs is None else example_inputs
         self.controller, _ = create_compressed_model(
-            model, config, self._example_inputs, calibration_batches=batches
+            model,
+            config,
+            batches[0] if example_inputs is None else example_inputs,
+            calibration_batches=batches,
         )
         self._output_dir = str(trainer.args.output_dir)
         self._compression = LoopCompression(self.controller, tracker)
@@ -116,7 +118,7 @@ class TrainerCompression(TrainerCallback):
         Raises:
             ThinningError: the copy would not compute the same.
         """
-        return compressed_model(self.controller, self._example_inputs)
+        return compressed_model(self.controller)
 
     def last_checkpoint(self) -> str | None:
         """Return the newest whole checkpoint of the Trainer; None where there is none.

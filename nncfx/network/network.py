@@ -12,13 +12,13 @@ from nncfx.channels.trace import analyze_channels
 from nncfx.errors import ArgumentError, GraphError, TracingError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels
+from nncfx.network.moved_inputs import moved_inputs
 from nncfx.network.published_state import is_published, publish, publishing, restore
 from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs
 from nncfx.tracing.calls.module_stack import Wiring
 from nncfx.tracing.calls.module_walk import all_tensors
-from nncfx.tracing.calls.tensors import replaced
 from nncfx.tracing.hooks.carried_state import CarriedState, StateOwner
 from nncfx.tracing.hooks.dynamic_class import HookedModule
 from nncfx.tracing.hooks.hooked_reads import hooked_reads
@@ -219,21 +219,17 @@ class NNCFInterface:
 
     @property
     def example_inputs(self) -> ExampleInputs:
-        """The inputs with which the model was traced, on the device where it is now."""
-        return self._here(self._state.example_inputs)
+        """The inputs with which the model was traced, as it takes them now.
+
+        They are on its device, and follow weights that have all been given another type.
+        """
+        return moved_inputs(self._model, self.graph, self._state.example_inputs)
 
     @property
     def further_inputs(self) -> tuple[ExampleInputs, ...]:
-        """The other inputs with which the model was traced, on the device where it is now."""
-        return tuple(map(self._here, self._state.further_inputs))
-
-    def _here(self, given: ExampleInputs) -> ExampleInputs:
-        device = next((one.device for one in self._model.parameters()), None)
-        if device is None:
-            return given
-        # what has no values cannot be moved
-        moved: ExampleInputs = replaced(given, lambda one: one if one.is_meta else one.to(device))
-        return moved
+        """The other inputs with which the model was traced, likewise."""
+        given = self._state.further_inputs
+        return tuple(moved_inputs(self._model, self.graph, one) for one in given)
 
     @property
     def hooks(self) -> tuple[Insertion, ...]:
