@@ -197,13 +197,9 @@ def _written(
         from nncfx.export import export_onnx
 
         return export_onnx(made, output, source.example_inputs, target).size_bytes
-    if output.suffix == ".nncfx":
-        from nncfx.storage import save
+    from nncfx.training import save
 
-        return save(output, made).size_bytes
-    from nncfx.training import save as save_checkpoint
-
-    return save_checkpoint(output, made).stat().st_size
+    return save(output, made).stat().st_size
 
 
 def _print(facts: dict[str, Any], *, as_json: bool) -> None:

@@ -33,7 +33,8 @@ from nncfx.storage.models.checkpoint_file import (
     read_description,
     stored_checkpoint,
 )
-from nncfx.storage.models.model_file import stored_model
+from nncfx.storage.models.model_file import SUFFIX, stored_model
+from nncfx.storage.models.model_file import save as save_finished
 from nncfx.storage.models.model_state import model_state
 from nncfx.storage.models.shard_files import (
     in_first_process,
@@ -72,6 +73,9 @@ def save(
 ) -> Path:
     """Write `model` to one safetensors file; return its path. `load` brings the model back.
 
+    A finished model whose path ends in `.nncfx` is written by `nncfx.storage.save`: smaller, and
+    `load` brings that back as well.
+
     With a controller of algorithms the file is a checkpoint of training: it holds the weights in
     float, masks, and the state of the schedules. Without one the model is finished, whether
     `nncfx.quantize`, `quantize_weights`, `nncfx.thin` or `controller.strip()` returned it: weights
@@ -108,12 +112,11 @@ def save(
             "model, such as nncfx.thin or controller.strip() returns, goes without a controller, "
             "and nncfx.quantize(model, ..., inplace=True) is what quantizes the controller's own.",
         )
+    is_finished = Path(path).suffix == SUFFIX
+    _check_form(path, controller, is_finished=is_finished, shards=shards, integers=integers)
+    if is_finished:
+        return save_finished(path, model, integers=integers is not False).path
     if shards:
-        if integers:
-            raise ArgumentError(
-                "A folder of shards holds floats, and integers=True asks for integers. Leave one "
-                "of both: a finished model goes into one file."
-            )
         if not has_shards(model):
             require_whole(model, "saved", StorageError)
         tensors, description = _content(model, controller, as_integers=False)
@@ -127,6 +130,27 @@ def save(
         else:
             _write(Path(path), model, controller, integers)
     return Path(path)
+
+
+def _check_form(
+    path: str | os.PathLike[str],
+    controller: Controller,
+    *,
+    is_finished: bool,
+    shards: bool,
+    integers: bool | None,
+) -> None:
+    if is_finished and (controller.configs or shards):
+        what = "a training" if controller.configs else "shards"
+        raise ArgumentError(
+            f"'{path}' ends in {SUFFIX}, a format of finished models, and this is to hold {what}. "
+            f"Name it otherwise, such as '{Path(path).stem}.safetensors'.",
+        )
+    if shards and integers:
+        raise ArgumentError(
+            "A folder of shards holds floats, and integers=True asks for integers. Leave one "
+            "of both: a finished model goes into one file."
+        )
 
 
 def _write(path: Path, model: nn.Module, controller: Controller, integers: bool | None) -> None:

@@ -1,5 +1,6 @@
 """Checkpoints: one file that brings a compressed model back, and says what does not fit."""
 
+import copy
 import json
 import runpy
 from collections.abc import Callable
@@ -81,6 +82,29 @@ def test_training_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     assert again.level == controller.level > 0
     for name, tensor in model.state_dict().items():
         assert torch.equal(other.state_dict()[name], tensor), name
+
+
+def test_a_name_that_ends_in_nncfx_gets_such_a_file_of_a_finished_model(tmp_path: Path) -> None:
+    inputs = torch.randn(4, 8)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 4)).eval()
+    fresh = copy.deepcopy(model)
+    quantized = nncfx.quantize(model, [inputs])
+    path = nncfx.save(tmp_path / "m.nncfx", quantized)
+    assert storage.inspect(path)
+    _, again = nncfx.load(path, fresh)
+    assert torch.equal(again(inputs), quantized(inputs))
+
+
+@pytest.mark.parametrize("shards", [True, False])
+def test_a_name_that_ends_in_nncfx_is_refused_for_what_is_not_finished(
+    tmp_path: Path, *, shards: bool
+) -> None:
+    config = {"compression": {"algorithm": "magnitude_sparsity"}}
+    controller, model = nncfx.create_compressed_model(nn.Linear(4, 4), config, torch.randn(1, 4))
+    what = "shards" if shards else "a training"
+    with pytest.raises(ArgumentError, match=rf"to hold {what}.*such as 'm.safetensors'"):
+        nncfx.save(tmp_path / "m.nncfx", model, None if shards else controller, shards=shards)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_shared_weights_are_written_once_and_stay_shared(tmp_path: Path) -> None:

@@ -29,7 +29,15 @@ from nncfx.storage.models.stored_model import StoredModel, StoredTensor
 from nncfx.storage.models.torch_bits import from_bits, plain_tensor, to_bits
 from nncfx.storage.models.whole_models import require_whole
 
-__all__ = ["file_bytes", "load", "load_state", "save", "stored_model"]
+__all__ = ["SUFFIX", "file_bytes", "load", "load_state", "save", "stored_model"]
+
+SUFFIX: Final = ".nncfx"
+_OF_OTHERS: Final = {
+    ".safetensors": "nncfx.save writes such files",
+    ".onnx": "nncfx.export_onnx writes such files",
+    ".pt": "torch.save writes such files",
+    ".pth": "torch.save writes such files",
+}
 
 _RECIPES: Final = "thin_recipes"
 _STRUCTURE: Final = "nncfx.structure"
@@ -94,8 +102,15 @@ def save(
         StorageError: The model is sharded or offloaded, its state holds something that is no
             plain dense tensor, a hook changes activations and is no quantizer, or the file cannot
             be written.
-        ArgumentError: `model` is no module, or `metadata` has a key of ours.
+        ArgumentError: `model` is no module, `metadata` has a key of ours, or `path` has the
+            ending of another format.
     """
+    writer = _OF_OTHERS.get(Path(str(path)).suffix)
+    if writer is not None:
+        raise ArgumentError(
+            f"'{path}' has the ending of another format, by which other tools would read it: "
+            f"{writer}. Name it '{Path(path).stem}{SUFFIX}'.",
+        )
     data = file_bytes(
         model, signed_zeros=signed_zeros, integers=integers, mode=mode, metadata=metadata
     )

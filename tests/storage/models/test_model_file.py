@@ -279,6 +279,13 @@ def test_a_damaged_file_never_changes_the_model(tmp_path: Path) -> None:
     assert same_bits(model.state_dict(), filled(small(), 1.0).state_dict())
 
 
+@pytest.mark.parametrize("suffix", ["safetensors", "onnx", "pt"])
+def test_a_name_of_another_format_is_refused(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(ArgumentError, match=r"ending of another format.* Name it 'm.nncfx'"):
+        save(tmp_path / f"m.{suffix}", nn.Linear(2, 2))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_model_in_the_place_of_the_path_is_told(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"Write save\(path, model\)"):
         save(nn.Linear(2, 2), str(tmp_path / "m.nncfx"))  # type: ignore[arg-type]  # the mistake
