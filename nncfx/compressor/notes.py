@@ -5,7 +5,6 @@ from torch import nn
 from nncfx.compressor.preflight import reach_note
 from nncfx.evidence.formatting import candidate_words
 from nncfx.evidence.judgement import Judgement
-from nncfx.objectives import Objective
 from nncfx.schemes import Scheme
 from nncfx.search import SearchResult, SpaceResult
 
@@ -13,7 +12,7 @@ __all__ = ["noise_note", "notes_on"]
 
 
 def notes_on(
-    search: SearchResult | SpaceResult, scheme: Scheme, model: nn.Module, objective: Objective
+    search: SearchResult | SpaceResult, scheme: Scheme, model: nn.Module, why_unchanged: str
 ) -> tuple[str, ...]:
     """Return remarks on what was chosen, and on how little of `model` the scheme reaches."""
     sizes = {name: p.numel() for name, p in model.named_parameters()}
@@ -23,25 +22,7 @@ def notes_on(
     if isinstance(search, SpaceResult):
         words = candidate_words(search.best.candidate)
         return (*notes, f"chose {words} out of {len(search.trials)} candidates.")
-    return (*notes, _why_dense(search, objective)) if search.level == 0.0 else notes
-
-
-def _why_dense(search: SearchResult, objective: Objective) -> str:
-    """Return why no level above 0 was chosen."""
-    tried = [trial for trial in search.trials if trial.level > 0]
-    within = [trial for trial in tried if trial.is_feasible(search.threshold)]
-    safe = [trial for trial in tried if trial.is_feasible(search.threshold, search.caution)]
-    if safe:
-        why = f"no level that was judged within the budget improved {objective.name}"
-    elif within:
-        why = (
-            f"level {max(trial.level for trial in within):.4g} measured within the budget, but "
-            f"nearer to its end than {search.caution:g} standard errors (more validation examples "
-            "make those smaller; a 'margin' of your own takes their place)"
-        )
-    else:
-        why = f"no level kept the metric at {search.threshold:.4f} and improved {objective.name}"
-    return f"{why}, so this study left the model as it was."
+    return (*notes, why_unchanged) if why_unchanged else notes
 
 
 def _failures(search: SearchResult | SpaceResult) -> tuple[str, ...]:

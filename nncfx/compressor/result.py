@@ -51,7 +51,7 @@ class CompressionResult:
     def __str__(self) -> str:
         """Return dense against compressed, a line for each thing that was measured.
 
-        A loss beyond the budget is said before all else.
+        That nothing was chosen, or a loss beyond the budget, is said before all else.
         """
         return summary(self.evidence)
 

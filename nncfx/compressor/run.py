@@ -1,6 +1,7 @@
 """A run of the compressor: prepare, search, rebuild, prove; each from value to value."""
 
 import contextlib
+import logging
 import math
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -55,6 +56,8 @@ from nncfx.tracing.calls.devices import device_of, on_device
 from nncfx.tracing.calls.model_copy import copy_of
 
 __all__ = ["Found", "Prepared", "Rebuilt", "compress", "prepare", "prove", "rebuild", "search"]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 @final
@@ -242,7 +245,7 @@ def search(prepared: Prepared, timer: CandidateTimer, scratch: Path | None) -> F
             )
         count = len(result.trials)
     found = Found(result=result, trials=trials, factories=factories)
-    none = "; nothing kept the budget, the dense model stays" if _is_dense(result) else ""
+    none = "; the model stays as it was" if _is_dense(result) else ""
     narrator.found(f"chose {found.words} after {count} trials{none}")
     return found
 
@@ -276,17 +279,24 @@ def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> Compre
     """Measure the winner against the dense model, and return it with its evidence."""
     settings, result, before = prepared.settings, rebuilt.result, prepared.settings.after
     prepared.narrator.now(f"timing the chosen model beside the dense one in {settings.runtime}")
-    notes = (
-        prepared.sample_note,
-        *notes_on(result, rebuilt.scheme, prepared.model, settings.objective),
-        prepared.validation.note,
-        noise_note(result, rebuilt.judgement, settings.margin),
-    )
     words = StudyWords(
         name=prepared.name,
         scheme=spelt(settings.scheme),
         recovery=spelt(settings.optimizer),
         budget=settings.eps,
+    )
+    searched = (
+        study(words, result, settings.objective)
+        if isinstance(result, SearchResult)
+        else space_study(words, result, settings.objective, prepared.judge.reference)
+    )
+    if searched.why_unchanged:
+        _LOGGER.warning("Unchanged: %s", searched.why_unchanged)
+    notes = (
+        prepared.sample_note,
+        *notes_on(result, rebuilt.scheme, prepared.model, searched.why_unchanged),
+        prepared.validation.note,
+        noise_note(result, rebuilt.judgement, settings.margin),
     )
     evidence = build_evidence(
         EvidenceInputs(
@@ -299,9 +309,7 @@ def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> Compre
             judgement=rebuilt.judgement,
             example_inputs=prepared.example_inputs,
         ),
-        study(words, result, settings.objective)
-        if isinstance(result, SearchResult)
-        else space_study(words, result, settings.objective, prepared.judge.reference),
+        searched,
         title=settings.title,
         notes=tuple(note for note in notes if note),
         earlier=None if before is None else before.evidence,

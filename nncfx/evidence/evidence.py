@@ -5,6 +5,7 @@ The report, the command line and a later reader see only this: no model, no torc
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,6 +208,30 @@ class StudyEvidence:
         """The objective of what was chosen, as it was measured last; None if it was not."""
         found = (one.objective for one in reversed(self.samples) if self.is_chosen(one))
         return next((one for one in found if one is not None), None)
+
+    @property
+    def why_unchanged(self) -> str:
+        """Why no level above 0 was chosen, as a sentence; "" if one was, and of a space."""
+        if self.chosen is not None or self.chosen_level > 0:
+            return ""
+        tried = [one for one in self.samples if one.level > 0]
+        within = [one for one in tried if (one.accuracy or -math.inf) >= self.threshold]
+        if any(map(self.is_safe, tried)):
+            why = f"no level that was judged within the budget improved {self.objective_name}"
+        elif within:
+            why = (
+                f"level {max(one.level for one in within):.4g} measured within the budget, but "
+                f"nearer to its end than {self.caution:g} standard errors (more validation "
+                "examples make those smaller; a 'margin' of your own takes their place)"
+            )
+        else:
+            best = max((one.accuracy for one in tried if one.accuracy is not None), default=None)
+            reached = "" if best is None else f" (the best reached {best:.4f})"
+            why = (
+                f"no level kept the metric at {self.threshold:.4f}{reached}; a larger eps or a "
+                "longer recovery may let one"
+            )
+        return f"{why}, so this study left the model as it was."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,13 @@ _FACTS = ("throughput", "latency", "footprint", "file size", "parameters", "MACs
 def summary(found: Evidence) -> str:
     """Return dense against compressed, a line for each thing that was measured.
 
-    A loss beyond the budget is said before all else.
+    That nothing was chosen, and a loss beyond the budget, is said before all else.
     """
     dense, now, judgement = found.dense, found.compressed, found.judgement
+    study = found.studies[-1] if found.studies else None
     lines = []
+    if study and study.why_unchanged:
+        lines.append(f"UNCHANGED: {study.why_unchanged}")
     if judgement is not None and not judgement.is_inside:
         lines.append(f"OUTSIDE of the budget: {judgement.words(found.metric)}")
     lines.append(f"{found.metric:12} {dense.accuracy:10.4f} -> {now.accuracy:10.4f}")
@@ -42,7 +45,6 @@ def summary(found: Evidence) -> str:
             _line("latency ms", dense.latency_ms, now.latency_ms)
             + f"  ({call}{'; intervals overlap: no clear change' if overlap else ''})"
         )
-    study = found.studies[-1] if found.studies else None
     if study and study.objective_name not in _FACTS and study.chosen_objective is not None:
         line = _line(study.objective_name, study.dense_objective, study.chosen_objective)
         lines.append(f"{line}  ({study.objective_unit})" if study.objective_unit else line)

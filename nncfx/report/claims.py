@@ -77,11 +77,12 @@ def _objective(evidence: Evidence) -> Claim | None:
 
 
 def warning(evidence: Evidence) -> str:
-    """Return what must be said before all else: that a budget is not kept; else ""."""
+    """Return what must be said before all else: a budget is not kept, or nothing done; else ""."""
     judgement, file = evidence.judgement, evidence.exported
     if judgement is None or judgement.is_inside:
         if file is None or file.is_inside is not False:
-            return ""
+            why = evidence.studies[-1].why_unchanged if evidence.studies else ""
+            return why and f"Unchanged: {why}"
         return "Outside of the budget: the file, after its export."
     return f"Outside of the budget: {_judged(judgement, evidence.metric)}."
 

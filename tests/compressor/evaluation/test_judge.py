@@ -119,10 +119,17 @@ def test_a_winner_outside_of_the_budget_gives_way_to_a_safer_one() -> None:
     assert any("lost more than the budget" in note for note in result.evidence.notes)
 
 
-def test_where_nothing_keeps_the_budget_the_dense_model_stays() -> None:
+def test_where_nothing_keeps_the_budget_the_dense_model_stays_which_is_told_first(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     result = compressor(Metric(judging=60.0, choosing=0.1)).run()
     assert result.level == 0
-    assert any("left the model as it was" in note for note in result.evidence.notes)
+    (note,) = (one for one in result.evidence.notes if "left the model as it was" in one)
+    why = note.removeprefix("footprint: ")
+    assert str(result).startswith(f"UNCHANGED: {why}")
+    assert "Unchanged: no level" in render_report(result.evidence)
+    warnings = [one.message for one in caplog.records if one.levelname == "WARNING"]
+    assert f"Unchanged: {why}" in warnings
 
 
 def test_a_space_without_any_safe_candidate_says_so_before_all_else() -> None:
