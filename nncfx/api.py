@@ -18,6 +18,7 @@ def benchmark(
     *,
     threads: int | None = None,
     seconds: float = 1.0,
+    clock: str = "auto",
 ) -> runtimes.Timing:
     """Return how long one call of a model on `example_inputs` takes in `runtime`.
 
@@ -30,6 +31,8 @@ def benchmark(
         runtime: `"onnxruntime"`, `"openvino"`, `"torch"`, or a `Runtime` of your own.
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
         seconds: how long to measure, after the warm-up.
+        clock: as `nncfx.runtimes.TimingPlan` has it, and the command: `"auto"` goes by CPU time
+            where a call computes in one thread that other work holds up, else by wall time.
 
     Raises:
         ArgumentError: there is no such runtime, or a number is out of range.
@@ -42,6 +45,6 @@ def benchmark(
         example_inputs,
         runtime,
         threads=threads,
-        plan=runtimes.TimingPlan(seconds=seconds),
+        plan=runtimes.TimingPlan(seconds=seconds, clock=clock),
         export=lambda module, path, inputs: export_onnx(module, path, inputs, dynamic_batch=False),
     )

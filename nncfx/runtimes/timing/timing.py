@@ -121,11 +121,14 @@ class Timing:
         """Return median and interval, and of what a call they are."""
         low, high = self.interval_ms
         clock = ", CPU time" if self.clock == "cpu" else ""
+        if self.clock == "cpu" and self.held_up:
+            clock += f" (other work held up {self.held_up:.0%} of the calls)"
+        settled = "" if self.settled else "; not settled when the warm-up ended"
         digits = ",.4g" if self.throughput < 10_000 else ",.0f"  # noqa: PLR2004 (4 digits, no 1e+04)
         return (
             f"{self.median_ms:.4g} ms ({low:.4g} to {high:.4g}) per call of "
             f"{call_words(self.examples, self.threads)}{clock}; "
-            f"{self.throughput:{digits}} examples/s"
+            f"{self.throughput:{digits}} examples/s{settled}"
         )
 
     @property

@@ -1,12 +1,14 @@
 """Models and files are timed on a runtime by name."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+import nncfx
 from nncfx.errors import ArgumentError, RuntimeFailure
 from nncfx.export import ExportResult, export_onnx
 from nncfx.runtimes import (
@@ -28,6 +30,15 @@ def test_a_file_is_timed(exported: ExportResult, inputs: torch.Tensor) -> None:
     assert 0 < low <= timing.median_ms <= high
     assert timing.examples == 2
     assert timing.throughput == pytest.approx(2000 / timing.median_ms)
+
+
+def test_the_front_door_has_the_clock_of_the_command(
+    exported: ExportResult, inputs: torch.Tensor
+) -> None:
+    timed = partial(nncfx.benchmark, exported.path, inputs, seconds=0.01)
+    assert timed(threads=1).plan.clock == "auto"
+    assert timed(threads=1, clock="cpu").clock == "cpu"
+    assert timed().clock == "wall"
 
 
 @pytest.mark.parametrize(("threads", "words"), [(1, "1 thread"), (2, "2 threads"), (None, None)])

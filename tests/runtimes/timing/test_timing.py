@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,6 +48,14 @@ def test_a_throughput_is_printed_without_an_exponent() -> None:
     machine = Machine()
     timing = measure(machine.call("a", lambda _: 0.5), examples=33, clock=machine.clock)
     assert str(timing).endswith("; 66,000 examples/s")
+
+
+def test_a_timing_that_was_held_up_or_did_not_settle_says_so() -> None:
+    machine = Machine()
+    timing = measure(machine.call("a", lambda _: 0.5), examples=33, clock=machine.clock)
+    held_up = replace(timing, clock="cpu", held_up=0.94)
+    assert "chose, CPU time (other work held up 94% of the calls); 66,000" in str(held_up)
+    assert str(replace(timing, settled=False)).endswith("; not settled when the warm-up ended")
 
 
 def test_the_first_call_is_kept_apart() -> None:
