@@ -9,6 +9,7 @@ import pytest
 import nncfx
 from nncfx.controllers.base.nncf_names import _INSTEAD
 from nncfx.guesses import _MEANT, home_of
+from nncfx.quantization import quantize_mixed, quantize_with_accuracy_control
 
 
 def test_places_that_are_named_are_there() -> None:
@@ -47,6 +48,9 @@ def test_names_of_nncf_after_training_have_a_place() -> None:
         (nncfx.quantize_weights, "ratio", "is here: int8_scopes"),
         (nncfx.create_compressed_model, "dummy_forward_fn", "is here: example_inputs"),
         (nncfx.quantize, "sample", "Did you mean 'samples'"),
+        (quantize_mixed, "prset", r"quantize_mixed\(\) .*Did you mean 'preset'"),
+        (quantize_mixed, "group_sise", "Did you mean 'group_size'"),
+        (quantize_with_accuracy_control, "ignored_scope", "is here: ignored_scopes="),
     ],
 )
 def test_arguments_of_nncf_have_a_place(

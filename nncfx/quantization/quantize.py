@@ -55,7 +55,7 @@ _LOOKED_AT: Final = 16
 """Examples whose errors are looked at, layer by layer."""
 
 
-@tells_arguments
+@tells_arguments()
 def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     model: nn.Module,
     calibration_batches: Iterable[Any],

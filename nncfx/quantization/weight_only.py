@@ -80,7 +80,7 @@ def quantize_weights(
 ) -> nn.Module: ...
 
 
-@tells_arguments
+@tells_arguments()
 def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     model: nn.Module,
     calibration_batches: Iterable[ExampleInputs] = (),

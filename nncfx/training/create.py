@@ -45,7 +45,7 @@ _LOGGER = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
 
 
-@tells_arguments
+@tells_arguments()
 def create_compressed_model(  # noqa: PLR0913 (the front door: one word per setting)
     model: nn.Module,
     config: AnyConfig,

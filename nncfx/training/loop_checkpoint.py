@@ -163,10 +163,11 @@ class TrainingFile:
                 part.load_state_dict(written[name])
             except (LookupError, TypeError, ValueError, RuntimeError) as error:
                 first = error_text(error).partition("\n\t")[0].rstrip(": ")
+                others = "model" if name == "model" else f"{name} or model"
                 raise StorageError(
                     f"The {name} in '{self._path}' does not fit ({first}). It was written for "
-                    f"another {name} or model, or by another version of nncfx; delete it to train "
-                    "from the beginning.",
+                    f"another {others}, or by another version of nncfx; delete it to train from "
+                    "the beginning.",
                 ) from error
         try:
             _restore_generators(content)

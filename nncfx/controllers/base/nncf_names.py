@@ -53,6 +53,7 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
         "awq": "method='gptq' or method='hqq'",
         "calibration_dataset": "calibration_batches, any iterable of batches",
         "dataset": "calibration_batches, any iterable of batches",
+        "drop_type": "max_drop, in the units of the metric",
         "dummy_forward_fn": "example_inputs, a tensor, a tuple or a mapping",
         "dump_graphs": "not asked for: nncfx.wrap(model, example_inputs).nncf.graph",
         "fast_bias_correction": "options=nncfx.quantization.QuantizeOptions(correct_biases=True)",
@@ -64,6 +65,8 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
         "scale_estimation": "method='gptq' or method='hqq'",
         "subset_size": "samples=300 (nncfx.quantize_weights reads all batches)",
         "target_device": "target='openvino'",
+        "validation_dataset": "evaluate, a function of the model that reads data itself",
+        "validation_fn": "evaluate, a function of the model that reads data itself",
         "wrap_inputs_fn": "example_inputs, a tensor, a tuple or a mapping",
     },
 )
@@ -80,15 +83,30 @@ def instead_of(name: str) -> str:
     return f" NNCF's '{name}' is here: {_INSTEAD[name]}." if name in _INSTEAD else ""
 
 
-def tells_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let a `function` that gets an argument of NNCF's say what that is here."""
-    known = inspect.signature(function).parameters
+def tells_arguments(
+    *passed_on: Callable[..., object],
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Let a function that gets an argument of NNCF's say what that is here.
 
-    @functools.wraps(function)
-    def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        for name in (one for one in kwargs if one not in known):
-            told = instead_of(name) or did_you_mean(name, known)
-            raise TypeError(f"{function.__name__}() has no argument '{name}'.{told}")
-        return function(*args, **kwargs)
+    Args:
+        passed_on: To which it hands further arguments.
+    """
 
-    return called
+    def decorated(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        known = {
+            name
+            for one in (function, *passed_on)
+            for name, parameter in inspect.signature(one).parameters.items()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        }
+
+        @functools.wraps(function)
+        def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            for name in (one for one in kwargs if one not in known):
+                told = instead_of(name) or did_you_mean(name, known)
+                raise TypeError(f"{function.__name__}() has no argument '{name}'.{told}")
+            return function(*args, **kwargs)
+
+        return called
+
+    return decorated

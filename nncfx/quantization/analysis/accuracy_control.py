@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 from typing_extensions import override
 
+from nncfx.controllers.base.nncf_names import tells_arguments
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.analysis.layer_error import layer_sensitivities
@@ -58,6 +59,7 @@ class AccuracyControl:
         return "\n".join([*lines, f"tried (layers in float: metric): {tried}"])
 
 
+@tells_arguments(quantize)
 def quantize_with_accuracy_control(
     model: nn.Module,
     calibration_batches: Iterable[Any],

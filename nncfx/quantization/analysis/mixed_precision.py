@@ -8,6 +8,7 @@ from typing import Any, Final
 from torch import nn
 from typing_extensions import override
 
+from nncfx.controllers.base.nncf_names import tells_arguments
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.analysis.width_candidates import (
@@ -66,6 +67,7 @@ class MixedPrecision:
         return "\n".join(lines)
 
 
+@tells_arguments(quantize, quantize_weights)
 def quantize_mixed(  # noqa: PLR0913 (keyword-only, a front door)
     model: nn.Module,
     calibration_batches: Iterable[Any],

@@ -1,5 +1,7 @@
 """What is no module, modules in which no call can be seen, and those that compute a weight."""
 
+import os
+
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
@@ -21,6 +23,8 @@ def require_module(model: object, taker: str) -> None:
         mend = "the model itself"
         if isinstance(model, torch.export.ExportedProgram):
             mend = "the module that was exported"
+        elif isinstance(model, (str, os.PathLike)):
+            mend = f"the model first: {taker}(model, ...)"
         raise ArgumentError(
             f"{taker} takes an nn.Module, not a {type(model).__name__}. Pass {mend}.",
         )

@@ -32,6 +32,8 @@ def test_what_is_no_module_is_named(name: str) -> None:
         TAKERS[name](exported)  # type: ignore[arg-type]  # on purpose
     with pytest.raises(ArgumentError, match=f"{name} takes .* a Tensor. Pass the model itself"):
         TAKERS[name](INPUTS)  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(ArgumentError, match=rf"a str. Pass the model first: {name}\(model, "):
+        TAKERS[name]("m.onnx")  # type: ignore[arg-type]  # on purpose
 
 
 @pytest.mark.parametrize("name", TAKERS)
