@@ -245,8 +245,7 @@ def search(prepared: Prepared, timer: CandidateTimer, scratch: Path | None) -> F
             )
         count = len(result.trials)
     found = Found(result=result, trials=trials, factories=factories)
-    none = "; the model stays as it was" if _is_dense(result) else ""
-    narrator.found(f"chose {found.words} after {count} trials{none}")
+    narrator.found(f"chose {found.words} after {count} trials")
     return found
 
 
