@@ -1,11 +1,15 @@
 """The repository and its test run: nothing strays in, nothing is left behind, no zoo is needed."""
 
 import ast
+import pickle
+import runpy
 import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 GIT = shutil.which("git") or "git"
@@ -119,3 +123,23 @@ def test_without_a_zoo_its_tests_are_skipped_with_the_reason(
     result = run.runpytest_subprocess("-p", "gone", "-rs")
     result.assert_outcomes(skipped=3, failed=1)
     result.stdout.fnmatch_lines([f"SKIPPED *test_above.py*: {zoo} is not installed"])
+
+
+def test_cifar10_is_read_as_the_page_says_that_it_is_written(tmp_path: Path) -> None:
+    examples = Path(__file__).parents[1] / "examples"
+    page = (examples / "data.md").read_text()
+    written: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], written)  # noqa: S102 (our own page)
+    (tmp_path / "data").mkdir()
+    generator = np.random.default_rng(0)
+    batches = generator.integers(0, 256, (6, 4, 3072), np.uint8)
+    names = ["test_batch", *(f"data_batch_{number}" for number in range(1, 6))]
+    for name, images in zip(names, batches, strict=True):
+        content = {b"data": images, b"labels": [0, 1, 2, 3]}
+        (tmp_path / name).write_bytes(pickle.dumps(content))
+    written["convert"](tmp_path, tmp_path)
+    read = runpy.run_path(str(examples / "cifar10" / "data.py"))
+    for part, expected in (("_train", batches[1:]), ("_test", batches[:1])):
+        images, labels = read[part](tmp_path)
+        np.testing.assert_array_equal(images, expected.reshape(-1, 3, 32, 32))
+        assert labels.tolist() == [0, 1, 2, 3] * len(expected)

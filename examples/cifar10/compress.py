@@ -12,7 +12,7 @@ from pathlib import Path
 
 import data
 import torch
-from model import pretrained
+from model import WEIGHTS, pretrained
 
 import nncfx
 from nncfx.lc import DCFineTuned
@@ -28,7 +28,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=Path("cifar10-out"))
     parser.add_argument("--quick", action="store_true", help="little data, two trials a stage")
     parser.add_argument("--eps", type=float, help="accuracy to lose; 0.02, with --quick 0.1")
-    return parser.parse_args()
+    options = parser.parse_args()
+    for name in ("data/cifar10_train.npz", "data/cifar10_test.npz", WEIGHTS):
+        if not (options.data / name).exists():
+            parser.error(
+                f"{options.data} has no {name}; examples/data.md says where it comes from"
+            )
+    return options
 
 
 def main() -> None:

@@ -62,6 +62,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--quick", action="store_true", help="one level and a few minibatches")
     options = parser.parse_args()
+    for name in (
+        "data/cifar10_train.npz",
+        "data/cifar10_test.npz",
+        f"weights/{networks.NETWORKS[options.network][1]}.safetensors",
+    ):
+        if not (options.data / name).exists():
+            parser.error(
+                f"{options.data} has no {name}; examples/data.md says where it comes from"
+            )
     if options.quick:
         options.levels, options.steps, options.iterations = [0.7], 4, 5
         options.images, options.batch = 480, 32

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import digits
 import torch
-from networks import NETWORKS, pretrained
+from networks import NETWORKS, WEIGHTS, pretrained
 from torch import nn
 from torch.nn import functional as F
 
@@ -60,7 +60,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--bits", type=float, help="bits of a weight")
     parser.add_argument("--rate", type=float, help="what a bit per weight adds to the loss")
     parser.add_argument("--settling", type=int, help="epochs at these bits")
-    return parser.parse_args()
+    options = parser.parse_args()
+    for name in ("data/mnist/train-images-idx3-ubyte.gz", f"weights/{WEIGHTS[options.network]}"):
+        if not (options.data / name).exists():
+            parser.error(
+                f"{options.data} has no {name}; examples/data.md says where it comes from"
+            )
+    return options
 
 
 def train(

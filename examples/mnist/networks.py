@@ -46,11 +46,11 @@ class LeNet5(nn.Module):
 
 
 NETWORKS = {"lenet300": LeNet300, "lenet5": LeNet5}
-_WEIGHTS = {"lenet300": "lenet300_100_mnist", "lenet5": "lenet5_mnist"}
+WEIGHTS = {"lenet300": "lenet300_100_mnist.safetensors", "lenet5": "lenet5_mnist.safetensors"}
 
 
 def pretrained(name: str, folder: Path) -> nn.Module:
     """Return the network `name` with the weights in `folder`."""
     model = NETWORKS[name]()
-    model.load_state_dict(load_file(folder / "weights" / f"{_WEIGHTS[name]}.safetensors"))
+    model.load_state_dict(load_file(folder / "weights" / WEIGHTS[name]))
     return model

@@ -57,7 +57,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--search", type=float, metavar="EPS", help="log perplexity to lose")
     parser.add_argument("--amp", choices=("bfloat16",), help="mixed precision in training")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    return parser.parse_args()
+    options = parser.parse_args()
+    for name in text.FILES[options.corpus]:
+        if not (options.data / name).exists():
+            parser.error(
+                f"{options.data} has no {name}; examples/data.md says where it comes from"
+            )
+    return options
 
 
 def train(model: torch.nn.Module, data: RecoveryData, epochs: int, amp: str | None) -> None:

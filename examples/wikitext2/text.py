@@ -10,6 +10,10 @@ from torch.nn import functional as F
 
 STEPS = 35
 BATCH = 20
+FILES = {
+    "shakespeare": ("data/tinyshakespeare.txt.gz",),
+    "wikitext2": ("data/wikitext-2/valid.txt.gz", "data/wikitext-2/test.txt.gz"),
+}
 UNKNOWN = "<unk>"
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
