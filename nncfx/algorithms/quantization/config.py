@@ -116,19 +116,23 @@ class RangeInitializer(Section):
     """How ranges are found from data."""
 
     num_init_samples: int = option(256, "how many examples are seen", limits=_COUNT)
-    type: Literal[
-        "mixed_min_max",
-        "min_max",
-        "mean_min_max",
-        "threesigma",
-        "percentile",
-        "mean_percentile",
-        "mse",
-        "kl",
-    ] = option(
-        "mixed_min_max",
-        "the statistic that gives the range; kl gives that of weights only where "
-        "target_quantizer_group names them, and else they have min_max",
+    type: (
+        Literal[
+            "mixed_min_max",
+            "min_max",
+            "mean_min_max",
+            "threesigma",
+            "percentile",
+            "mean_percentile",
+            "mse",
+            "kl",
+        ]
+        | None
+    ) = option(
+        None,
+        "the statistic that gives the range; by default mse, and min_max for weights of 8 bits or "
+        "more. kl gives that of weights only where target_quantizer_group names them, and else "
+        "they have min_max",
     )
     params: RangeParams | None = option(
         None,

@@ -25,6 +25,7 @@ from nncfx.targets import Hardware, hardware_named, target_of_device
 __all__ = ["plan_of_config", "ranges_of_config"]
 
 _LOGGER = logging.getLogger(__name__)
+_BYTE: Final = 8
 _WIDTHS: Final = range(2, 17)
 _WITH_PERCENTILES: Final = ("percentile", "mean_percentile")
 _OF_MANUAL: Final = ("type", "bitwidth_per_scope")
@@ -116,9 +117,9 @@ def ranges_of_config(
     def range_of(planned: PlannedQuantizer) -> RangeRequest:
         for role, addresses, entry in overrides:
             if role == f"{planned.role}s" and addresses.intersection(planned.operations):
-                return _request(entry)
+                return _request(entry, planned)
         if not entries:
-            return RangeRequest()
+            return _request(RangeInitializer(), planned)
         fitting = [one for one in entries if _holds_for(one, planned, graph)]
         if len(fitting) != 1:
             raise CompressionError(
@@ -126,7 +127,7 @@ def ranges_of_config(
                 f"'{planned.name}', where one has to. Give entries scopes, or a "
                 "'target_quantizer_group', that do not overlap and leave nothing out.",
             )
-        return _request(_of_role(fitting[0], planned.role))
+        return _request(_of_role(fitting[0], planned.role), planned)
 
     return range_of
 
@@ -141,11 +142,14 @@ def _of_role(entry: RangeInitializer, role: str) -> RangeInitializer:
     return entry
 
 
-def _request(entry: RangeInitializer) -> RangeRequest:
+def _request(entry: RangeInitializer, planned: PlannedQuantizer) -> RangeRequest:
+    # as nncfx.quantize: training from there need not win back what NNCF's means clip
+    is_fine = planned.role == "weight" and planned.spec.bits >= _BYTE
+    method = entry.type or ("min_max" if is_fine else "mse")
     if entry.params is None:
-        return RangeRequest(method=entry.type)
+        return RangeRequest(method=method)
     params = entry.params
-    return RangeRequest(method=entry.type, low=params.min_percentile, high=params.max_percentile)
+    return RangeRequest(method=method, low=params.min_percentile, high=params.max_percentile)
 
 
 def _holds_for(entry: RangeInitializer, planned: PlannedQuantizer, graph: NNCFGraph) -> bool:
