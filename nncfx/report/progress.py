@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from nncfx.evidence.formatting import number
 from nncfx.report.page import environment
 from nncfx.storage.formats.whole_file import write_text
 
@@ -59,4 +60,4 @@ def write_progress(path: str | Path, progress: Progress) -> Path:
 def _text(value: object) -> str:
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else str(value)

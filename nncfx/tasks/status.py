@@ -12,6 +12,7 @@ import jsonschema
 from nncfx.errors import SearchError, StorageError, error_text
 from nncfx.evidence.evidence import Evidence
 from nncfx.locks import is_locked
+from nncfx.objectives.ready import ready_objective
 from nncfx.search import CAUTION, CandidateTrial, Trial
 from nncfx.storage.formats.line_file import json_line, read_lines
 from nncfx.storage.formats.whole_file import read_object
@@ -80,7 +81,7 @@ class RunStatus:
         threshold: The metric that the search asks for; None in a training.
         dense_metric: Of the model that came in; None where it is not known yet.
         best: What would be chosen now; None where nothing keeps the threshold.
-        unit: Of an objective of the user's own; "" where it has none, or its name says it.
+        unit: Of the objective; "" where it has none.
         unsure: Trials that keep the threshold, but not by `nncfx.search.CAUTION` standard errors.
         level: That a training has come to; None in a search.
         seconds_left: At the pace so far and at most; None where there is none yet, or it ended.
@@ -182,6 +183,8 @@ def _of_search(folder: Path, journal: Path) -> RunStatus:
     state = _state(folder, journal)
     is_space = header.get("header", {}).get("kind") == "candidates"
     trials = [(_candidate_trial if is_space else _level_trial)(one, journal) for one in records]
+    said = header.get("header", {})
+    name = str(said.get("objective", ""))
     tried = [one for one in trials if not one.is_dense]
     stages = 1 if is_space else 2
     most = int(search.get("max_evaluations", 0)) * stages
@@ -203,9 +206,9 @@ def _of_search(folder: Path, journal: Path) -> RunStatus:
         at_most=most,
         stages=stages,
         failed=sum(one.metric is None for one in tried),
-        objective=str(header.get("header", {}).get("objective", "")),
-        unit=str(header.get("header", {}).get("unit", "")),
-        metric=str(header.get("header", {}).get("metric", "metric")),
+        objective=name,
+        unit=str(said.get("unit", "") or getattr(ready_objective(name), "unit", "")),
+        metric=str(said.get("metric", "metric")),
         threshold=threshold,
         dense_metric=dense,
         best=None

@@ -54,12 +54,15 @@ def _rows(folder: Path, status: RunStatus) -> list[dict[str, Any]] | None:
     header, records = read_journal(folder / JOURNAL)
     if header.get("header", {}).get("kind") != "candidates":
         return [] if status.dense_metric is None else None
+    objective = f"{status.objective} ({status.unit})" if status.unit else status.objective
     return [
         {
             "trial": one["number"],
             **one["candidate"],
-            **(one.get("outcomes") or {}),
-            "state": one["state"],
+            status.metric: (one.get("outcomes") or {}).get("metric"),
+            objective: (one.get("outcomes") or {}).get("objective"),
+            "seconds": one.get("seconds"),
+            "outcome": one["state"],
         }
         for one in records
     ]
@@ -75,6 +78,7 @@ def _words(status: RunStatus) -> str:
 
 
 def _progress(folder: Path, status: RunStatus, rows: list[dict[str, Any]]) -> "Progress":
+    from nncfx.report.format import moment_text
     from nncfx.report.progress import Progress
 
     facts = {
@@ -82,7 +86,7 @@ def _progress(folder: Path, status: RunStatus, rows: list[dict[str, Any]]) -> "P
         "asked for": "" if status.threshold is None else f"{status.threshold:.4f}",
         "dense": "" if status.dense_metric is None else f"{status.dense_metric:.4f}",
         "time left": "" if status.seconds_left is None else f"{status.seconds_left:.0f} s at most",
-        "last change": status.last_change,
+        "last change": moment_text(status.last_change),
     }
     chosen = None if status.best is None else dict(status.best.candidate)
     best = (number for number, one in enumerate(rows) if chosen and chosen.items() <= one.items())

@@ -1,6 +1,7 @@
 """A run writes what it promises, goes on after a stop, and tells how far it is."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,25 @@ def test_an_unfinished_search_has_a_status_and_a_report(
     again = (out / "journal.jsonl").read_text().splitlines(keepends=True)
     assert again[:3] == lines[:3]
     assert run_status(out).state == "ended"
+
+
+def test_the_page_of_an_unfinished_space_has_numbers_as_persons_write_them(
+    write: Write, search: dict[str, Any], tmp_path: Path
+) -> None:
+    out, page = tmp_path / "out", tmp_path / "page.html"
+    space = search | {
+        "schemes": [{"name": "Prune", "level": [0.1, 0.8]}],
+        "objective": "footprint",
+    }
+    run_task(read_task(write(search=space)), out)
+    (out / "result.json").unlink()
+    (out / "evidence.json").unlink()
+    text = write_page(out, page).read_text(encoding="utf-8")
+    for head in ("Prune level", "accuracy", "footprint (bytes)", "seconds", "outcome"):
+        assert f">{head}</th>" in text
+    assert "standard_error" not in text
+    assert not re.search(r"<td[^>]*>[0-9.]+e[+-]", text)  # no exponents
+    assert re.search(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2} UTC", text)
 
 
 def test_a_search_improves_an_objective_of_ones_own(
