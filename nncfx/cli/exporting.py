@@ -94,7 +94,22 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
             "--input-shape, or, of token ids, the first batch of --data.",
         ),
     ] = False,
-    bits: Annotated[int, typer.Option(help="Of weights, with --weights-only: 4 or 8.")] = 8,
+    bits: Annotated[
+        int | None, typer.Option(help="Of weights, 8 by default; with --weights-only 4 or 8.")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="How much is done for accuracy: fast, default or thorough.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="With --weights-only: round, hqq or gptq (of --data).")
+    ] = None,
+    group_size: Annotated[
+        int | None, typer.Option(help="With --weights-only: how many neighbours share a scale.")
+    ] = None,
+    ignored_scope: Annotated[
+        list[str] | None,
+        typer.Option(help="Stays in float: an address, a scope, {function}name or {re}pattern."),
+    ] = None,
     input_shape: Shapes = None,
     as_json: AsJSON = False,
 ) -> None:
@@ -104,8 +119,10 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
             f"'{output}' has none of the endings .nncfx, .safetensors and .onnx, which say how it "
             "is written. Name the file --output model.nncfx.",
         )
-    if bits not in (4, 8) or (bits != 8 and not weights_only):  # noqa: PLR2004 (what there is)
-        raise ArgumentError(f"--bits is {bits}; weights have 8, or with --weights-only 4.")
+    if weights_only:
+        _refuse({"--preset": preset}, "with --weights-only, as nothing is calibrated")
+    else:
+        _refuse({"--method": method, "--group-size": group_size}, "without --weights-only")
     if data is None and not weights_only and not is_task(model):
         raise _no_data(model)
     batches = None if data is None else _batches(data)
@@ -114,19 +131,30 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
         first, batches = _begun(batches)
     source = model_source(model, weights, tuple(input_shape or ()), example_inputs=first)
     if weights_only:
+        from nncfx.network import inputs_in
         from nncfx.quantization import quantize_weights
 
+        options = _given(bits=bits, method=method, group_size=group_size)
         made: Any = quantize_weights(
             source.model,
-            bits=4 if bits == 4 else 8,  # noqa: PLR2004 (as asked for)
+            (inputs_in(batch, source.model) for batch in batches or ()),
+            ignored_scopes=ignored_scope or (),
             example_inputs=source.example_inputs,
+            **options,
         )
     else:
         from nncfx.quantization import quantize as quantized
 
         if batches is None:
             batches = _of_task(source, model)
-        made = quantized(source.model, batches, target=target, samples=samples)
+        made = quantized(
+            source.model,
+            batches,
+            target=target,
+            samples=samples,
+            ignored_scopes=ignored_scope or (),
+            **_given(preset=preset, weight_bits=bits),
+        )
     exported_for = target if weights_only else None  # quantizers know their target
     facts = {
         "path": str(output),
@@ -134,6 +162,15 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
         "weights_by_bits": _weights_by_bits(made),
     }
     _print(facts, as_json=as_json)
+
+
+def _given(**options: Any) -> dict[str, Any]:  # noqa: ANN401 (of any option)
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _refuse(options: Mapping[str, object], where: str) -> None:
+    for name in _given(**options):
+        raise ArgumentError(f"{name} says nothing {where}. Leave it out, or change that.")
 
 
 def _weights_by_bits(made: "nn.Module") -> dict[str, int]:

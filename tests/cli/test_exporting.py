@@ -122,13 +122,33 @@ def test_the_bits_that_weights_have_are_told(code: str) -> None:
     assert "weights of 4 bits: 1, weights of 8 bits: 2" in text.replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--bits", "4", "--preset", "fast"), {"4": 2}),
+        (("--ignored-scope", "{function}relu"), {"8": 2}),
+        (("--ignored-scope", r"{re}Linear\[2"), {"8": 1}),
+        (("--weights-only", "--bits", "4", "--method", "gptq", "--group-size", "16"), {"4": 2}),
+    ],
+)
+def test_what_python_takes_the_command_takes(
+    code: str, options: tuple[str, ...], expected: dict[str, int]
+) -> None:
+    more = ("--data", "wide.py:batches", "--output", "w.nncfx", "--json")
+    assert json.loads(run("quantize", code, *more, *options))["weights_by_bits"] == expected
+
+
 def test_mistakes_are_told(code: str) -> None:
     with pytest.raises(ArgumentError, match="says nothing of data"):
         run("quantize", code, "--input-shape", "1x32")
     with pytest.raises(ArgumentError, match="none of the endings"):
         run("quantize", code, "--output", "a.bin")
-    with pytest.raises(ArgumentError, match="--bits is 4"):
-        run("quantize", code, "--bits", "4")
+    with pytest.raises(ArgumentError, match="--method says nothing without --weights-only"):
+        run("quantize", code, "--method", "hqq", "--data", "wide.py:batches")
+    with pytest.raises(ArgumentError, match="--preset says nothing with --weights-only"):
+        run("quantize", code, "--weights-only", "--preset", "fast", "--input-shape", "1x32")
+    with pytest.raises(ArgumentError, match="There is no preset 'quick'"):
+        run("quantize", code, "--preset", "quick", "--data", "wide.py:batches")
     with pytest.raises(ArgumentError, match="gave a int"):
         run("quantize", code, "--data", "wide.py:torch.get_num_threads")
 
