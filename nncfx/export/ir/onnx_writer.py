@@ -82,7 +82,7 @@ def _rows_in_order(model: "ir.Model") -> Iterator[None]:
 def _in_order(view: npt.NDArray[Any], dtype: "ir.DataType") -> "ir.TensorProtocol":
     import onnx_ir as ir
 
-    if view.dtype.kind == "f" and view.flags.writeable:
+    if view.dtype.kind in "fiu" and view.flags.writeable:
         # torch copies block by block, 3 times as fast
         return ir.Tensor(torch.from_numpy(view).contiguous().numpy(), dtype)
     return ir.Tensor(np.ascontiguousarray(view), dtype)
