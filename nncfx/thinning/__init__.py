@@ -1,6 +1,7 @@
 """Remove dead channels from a model, exactly."""
 
 from nncfx.targets import Alignment
+from nncfx.thinning.files.prune_checkpoint import prune_checkpoint
 from nncfx.thinning.files.recipe import ThinRecipe, rebuild, thin_optimizer
 from nncfx.thinning.files.thin_file import load_thinned, save_thinned
 from nncfx.thinning.probing import prunable_channels
@@ -12,6 +13,7 @@ __all__ = [
     "ThinResult",
     "load_thinned",
     "prunable_channels",
+    "prune_checkpoint",
     "rebuild",
     "save_thinned",
     "thin",
