@@ -132,7 +132,7 @@ def front(points: Iterable[Point]) -> list[Point]:
 
 
 def scatters(evidence: Evidence) -> tuple[Scatter, ...]:
-    """Return a chart for each cost of which at least three models are known.
+    """Return a chart for each cost of which at least three models are known, not all alike.
 
     The trials' metrics are of the data that chose, and so are those of the dense and of the
     chosen model there, where a study tells them.
@@ -141,7 +141,7 @@ def scatters(evidence: Evidence) -> tuple[Scatter, ...]:
     return tuple(
         _scatter(cost, points, evidence.metric)
         for cost, points in charts
-        if len(points) >= _FEWEST
+        if len(points) >= _FEWEST and len({one.cost for one in points}) > 1
     )
 
 

@@ -30,6 +30,13 @@ def test_costs_that_are_known_have_a_chart(given: ModuleType) -> None:
     assert scatters(dataclasses.replace(given.EVIDENCE, studies=())) == ()
 
 
+def test_a_cost_that_is_the_same_for_all_has_no_chart(given: ModuleType) -> None:
+    same = tuple(dataclasses.replace(one, macs=50_000) for one in given.STUDY.samples)
+    study = dataclasses.replace(given.STUDY, samples=same)
+    charts = scatters(dataclasses.replace(given.EVIDENCE, studies=(study,)))
+    assert [chart.key for chart in charts] == ["latency", "bytes"]
+
+
 def test_points_are_ordered_as_their_costs_are(given: ModuleType) -> None:
     chart = scatters(given.EVIDENCE)[1]
     shown = sorted(chart.points, key=lambda one: one.cost)
