@@ -241,16 +241,20 @@ def first_batch(name: str, loader: Iterable[Any]) -> tuple[Any, Any]:
     if batch is None:
         raise ArgumentError(f"{name} gives no batch. Give at least one (inputs, targets).")
     if not isinstance(batch, tuple | list) or len(batch) != 2:  # noqa: PLR2004 (a pair)
+        is_mapping = isinstance(batch, Mapping)
+        wrapped = (
+            "(batch, batch['labels']) for batch" if is_mapping else "(inputs, targets) for ..."
+        )
         found = (
             f"a {type(batch).__name__} with the keys {', '.join(map(repr, batch))}"
-            if isinstance(batch, Mapping)
+            if is_mapping
             else f"a {type(batch).__name__}"
             + (f" of {len(batch)}" if isinstance(batch, tuple | list) else "")
         )
         raise ArgumentError(
             f"The first batch of {name} is {found}; a batch is a pair (inputs, targets), where "
             "inputs may be a tensor, a tuple or a dict of keyword inputs. Wrap the loader, for "
-            "instance [(batch, batch['labels']) for batch in loader], or use a collate_fn.",
+            f"instance [{wrapped} in loader], or use a collate_fn.",
         )
     inputs, targets = batch
     if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(inputs)):

@@ -5,7 +5,6 @@ The report, the command line and a later reader see only this: no model, no torc
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,7 +214,9 @@ class StudyEvidence:
         if self.chosen is not None or self.chosen_level > 0:
             return ""
         tried = [one for one in self.samples if one.level > 0]
-        within = [one for one in tried if (one.accuracy or -math.inf) >= self.threshold]
+        within = [
+            one for one in tried if one.accuracy is not None and one.accuracy >= self.threshold
+        ]
         if any(map(self.is_safe, tried)):
             why = f"no level that was judged within the budget improved {self.objective_name}"
         elif within:

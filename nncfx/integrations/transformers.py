@@ -30,7 +30,7 @@ __all__ = ["TrainerCompression"]
 
 _Batch: TypeAlias = dict[str, Any]
 
-_HOOKS: Final = "compression.pt"
+_KEPT: Final = "compression.pt"
 """The file in a checkpoint for what the Trainer's own files lack under the model's own names."""
 
 _SAMPLED: Final = 300
@@ -187,16 +187,16 @@ class TrainerCompression(TrainerCallback):
             folder = Path(output_dir or self._output_dir)
             own = _lacking(model, folder)
             if own:
-                with writing(folder / _HOOKS) as draft:
+                with writing(folder / _KEPT) as draft:
                     torch.save({name: one.detach() for name, one in own.items()}, draft)
 
         def read(folder: str) -> None:
-            path = Path(folder) / _HOOKS
+            path = Path(folder) / _KEPT
             if path.exists():
                 model.load_state_dict(torch.load(path, weights_only=True), strict=False)
             elif lacking := _lacking(model, Path(folder)):
                 raise ArgumentError(
-                    f"'{folder}' has no {_HOOKS}, and its other files lack {len(lacking)} tensors "
+                    f"'{folder}' has no {_KEPT}, and its other files lack {len(lacking)} tensors "
                     f"of the model, such as '{next(iter(lacking))}': masks, quantizers and "
                     "schedules, or weights under other names. Go on from a checkpoint of a "
                     "training with TrainerCompression, or begin anew.",

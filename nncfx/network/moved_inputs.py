@@ -28,13 +28,11 @@ def moved_inputs(model: nn.Module, graph: NNCFGraph, given: ExampleInputs) -> Ex
         and (now := stored.get(name)) is not None
         and now.is_floating_point()
     }
-    before, after = next(iter(changes)) if len(changes) == 1 else ("", None)
+    types = {getattr(torch, before): now for before, now in changes} if len(changes) == 1 else {}
 
     def moved(one: Tensor) -> Tensor:
-        if one.is_meta:
-            return one  # what has no values cannot be moved
-        follows = one.is_floating_point() and one.dtype == getattr(torch, before, None)
-        return one.to(device, after if follows else None)
+        # what has no values cannot be moved
+        return one if one.is_meta else one.to(device, types.get(one.dtype))
 
     result: ExampleInputs = replaced(given, moved)
     return result

@@ -253,3 +253,36 @@ def test_a_file_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> Non
 def test_evidence_needs_no_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; import nncfx.evidence"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_metric_of_0_is_above_a_threshold_below_0() -> None:
+    """Of negative errors 0 is the best, and no missing number."""
+    sample = Sample(
+        number=1,
+        stage="accuracy",
+        level=0.5,
+        accuracy=0.0,
+        objective=1.0,
+        state="done",
+        seconds=1.0,
+        error=None,
+        standard_error=0.2,
+    )
+    study = StudyEvidence(
+        name="MACs",
+        scheme="FilterPrune",
+        recovery="L-C",
+        objective_name="MACs",
+        objective_unit="",
+        maximize=False,
+        threshold=-0.1,
+        caution=2.0,
+        dense_accuracy=0.0,
+        dense_objective=2.0,
+        samples=(sample,),
+        accuracy_curve=None,
+        objective_curve=None,
+        level_accuracy=0.0,
+        chosen_level=0.0,
+    )
+    assert "level 0.5 measured within the budget" in study.why_unchanged

@@ -16,7 +16,7 @@ from nncfx.errors import CompressionError, did_you_mean
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
-from nncfx.quantization.options import preset_requests
+from nncfx.quantization.options import QuantizeOptions, preset_requests, resolved
 from nncfx.quantization.placement.placement_options import PlacementOptions, SpecRequest
 from nncfx.quantization.placement.plan_model import plan_model
 from nncfx.quantization.ranges.range_estimation import RangeRequest
@@ -25,7 +25,7 @@ from nncfx.targets import Hardware, hardware_named, target_of_device
 __all__ = ["plan_of_config", "ranges_of_config"]
 
 _LOGGER = logging.getLogger(__name__)
-_BYTE: Final = 8
+_AS_QUANTIZE: Final = resolved(QuantizeOptions(), "default", per_tensor=False)
 _WIDTHS: Final = range(2, 17)
 _WITH_PERCENTILES: Final = ("percentile", "mean_percentile")
 _OF_MANUAL: Final = ("type", "bitwidth_per_scope")
@@ -143,13 +143,15 @@ def _of_role(entry: RangeInitializer, role: str) -> RangeInitializer:
 
 
 def _request(entry: RangeInitializer, planned: PlannedQuantizer) -> RangeRequest:
-    # as nncfx.quantize: training from there need not win back what NNCF's means clip
-    is_fine = planned.role == "weight" and planned.spec.bits >= _BYTE
-    method = entry.type or ("min_max" if is_fine else "mse")
+    if entry.type is None:  # training need not win back what NNCF's means clip
+        is_weight = planned.role == "weight"
+        return (
+            _AS_QUANTIZE.weight_range_of(planned) if is_weight else _AS_QUANTIZE.activation_range
+        )
     if entry.params is None:
-        return RangeRequest(method=method)
+        return RangeRequest(method=entry.type)
     params = entry.params
-    return RangeRequest(method=method, low=params.min_percentile, high=params.max_percentile)
+    return RangeRequest(method=entry.type, low=params.min_percentile, high=params.max_percentile)
 
 
 def _holds_for(entry: RangeInitializer, planned: PlannedQuantizer, graph: NNCFGraph) -> bool:

@@ -50,7 +50,7 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
         # arguments
         "advanced_parameters": "options=nncfx.quantization.QuantizeOptions(...)",
         "all_layers": "not asked for: int8_scopes and ignored_scopes name what is to differ",
-        "awq": "method='gptq' or method='hqq'",
+        "awq": "nncfx.quantization.quantize_blocks with WeightSettings(scales='awq')",
         "calibration_dataset": "calibration_batches, any iterable of batches",
         "dataset": "calibration_batches, any iterable of batches",
         "drop_type": "max_drop, in the units of the metric",
