@@ -1,20 +1,20 @@
-"""Compiled loops over codes: products of few rows as they decode, and tiles of numbers.
+"""Compiled loops over codes: products of few rows as they decode, and of more by tiles.
 
 Codes lie as `PackedWeight` keeps them: inputs on axis 0, outputs on axis 1, along which the loops
 are vectorized. `zeros` has no rows where each number is its code less `shift`.
 
-`multiply_parts` and `decode_parts` are C functions, which any number of threads may run at once.
-They take what `parts.CodedWeight` lays out; all is in one file, since numba compiles a caller
-anew only where the caller's own file has changed.
+`multiply_parts` and `multiply_tiles` are C functions, which any number of threads may run at once.
+They take what `parts.CodedWeight` lays out; all loops are in one file, since numba compiles a
+caller anew only where the caller's own file has changed.
 """
 
 from typing import Any, Final, TypeAlias
 
 import numba as typed_numba
 import numpy as np
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from nncfx.quantization.packing.intrinsics import call, take
 from nncfx.storage.compiled import fused, inlined
 
 __all__ = [
@@ -24,10 +24,10 @@ __all__ = [
     "UINT8",
     "decode_bytes",
     "decode_nibbles",
-    "decode_parts",
     "multiply_bytes",
     "multiply_nibbles",
     "multiply_parts",
+    "multiply_tiles",
 ]
 
 Codes: TypeAlias = NDArray[np.uint8] | NDArray[np.int8]
@@ -299,20 +299,6 @@ def multiply_nibbles(  # noqa: PLR0913, PLR0917 (a compiled function takes no re
                 )
 
 
-def _take_and_add(_: Native, counter: Native) -> Native:
-    """Return the integer at a pointer, and add 1 to it, as one step among threads."""
-
-    def build(context: Native, builder: Native, _: Native, arguments: Native) -> Native:
-        one = context.get_constant(numba.types.int64, 1)
-        place = builder.bitcast(arguments[0], one.type.as_pointer())
-        return builder.atomic_rmw("add", place, one, "monotonic")
-
-    return numba.types.int64(counter), build
-
-
-_take: Final[Native] = intrinsic(_take_and_add)
-
-
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
 def _weight(places: Native, sizes: Native, dtype: Native) -> Native:
     return (
@@ -324,13 +310,28 @@ def _weight(places: Native, sizes: Native, dtype: Native) -> Native:
     )
 
 
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _decode(
+    places: Native, sizes: Native, start: int, left: int, width: int, into: Floats
+) -> None:
+    if sizes[3] == INT8:
+        codes, scale, zeros, shift, group = _weight(places, sizes, np.int8)
+        decode_bytes(codes, scale, zeros, shift, group, start, left, width, into)
+    elif sizes[3] == UINT8:
+        codes, scale, zeros, shift, group = _weight(places, sizes, np.uint8)
+        decode_bytes(codes, scale, zeros, shift, group, start, left, width, into)
+    else:
+        codes, scale, zeros, shift, group = _weight(places, sizes, np.uint8)
+        decode_nibbles(codes, scale, zeros, shift, group, start, left, width, into)
+
+
 @numba.cfunc(_PARTS, cache=True)  # type: ignore[untyped-decorator]
 def multiply_parts(places: Native) -> None:
     """Add `x @ weight.T` to `y`, by columns; the sizes go on with the shape of x."""
     sizes = numba.carray(places[0], SIZES, np.int64)
     x = numba.carray(places[4], (sizes[10], sizes[11]), np.float32)
     y = numba.carray(places[5], (sizes[10], sizes[5]), np.float32)
-    first = _take(places[0]) * sizes[1]
+    first = take(places[0]) * sizes[1]
     while first < sizes[2]:
         last = min(first + sizes[1], sizes[2])
         if sizes[3] == INT8:
@@ -342,25 +343,50 @@ def multiply_parts(places: Native) -> None:
         else:
             codes, scale, zeros, shift, group = _weight(places, sizes, np.uint8)
             multiply_nibbles(codes, scale, zeros, shift, group, first, last, x, y)
-        first = _take(places[0]) * sizes[1]
+        first = take(places[0]) * sizes[1]
 
 
 @numba.cfunc(_PARTS, cache=True)  # type: ignore[untyped-decorator]
-def decode_parts(places: Native) -> None:
-    """Fill a tile, by rows; the sizes end with its first input and output, width and stride."""
+def multiply_tiles(places: Native) -> None:
+    """Let `y` be `x @ weight.T`, by columns, by BLAS over decoded tiles.
+
+    The sizes go on with the shape of x, and the inputs of a tile; the last place is of `sgemm`.
+    """
     sizes = numba.carray(places[0], SIZES, np.int64)
-    tile = numba.carray(places[4], (sizes[2], sizes[13]), np.float32)
-    first = _take(places[0]) * sizes[1]
+    x = numba.carray(places[4], (sizes[10], sizes[11]), np.float32)
+    y = numba.carray(places[5], (sizes[10], sizes[5]), np.float32)
+    step, height = sizes[1], sizes[12]
+    # of rows as long as a power of two, the numbers of a column would share one set of a cache
+    tile = np.empty((height, step + 16), dtype=np.float32)
+    # what lies by rows is transposed to BLAS: y.T = tile.T @ x.T. Each is an address of 8 bytes,
+    # in which a BLAS of 4 finds the same number
+    as_is = np.array([ord("N")], dtype=np.int8)
+    width, rows, inputs = np.zeros(1, np.int64), np.array([len(x)]), np.zeros(1, np.int64)
+    strides = np.array([step + 16, x.shape[1], y.shape[1]])
+    alpha, beta = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
+    first = take(places[0]) * step
     while first < sizes[2]:
-        into = tile[first : min(first + sizes[1], sizes[2])]
-        start, left, width = sizes[10] + first, sizes[11], sizes[12]
-        if sizes[3] == INT8:
-            codes, scale, zeros, shift, group = _weight(places, sizes, np.int8)
-            decode_bytes(codes, scale, zeros, shift, group, start, left, width, into)
-        elif sizes[3] == UINT8:
-            codes, scale, zeros, shift, group = _weight(places, sizes, np.uint8)
-            decode_bytes(codes, scale, zeros, shift, group, start, left, width, into)
-        else:
-            codes, scale, zeros, shift, group = _weight(places, sizes, np.uint8)
-            decode_nibbles(codes, scale, zeros, shift, group, start, left, width, into)
-        first = _take(places[0]) * sizes[1]
+        width[0] = min(step, sizes[2] - first)
+        for start in range(0, x.shape[1], height):
+            inputs[0] = min(height, x.shape[1] - start)
+            beta[0] = start > 0
+            _decode(places, sizes, start, first, width[0], tile[: inputs[0]])
+            call(
+                places[6],
+                (
+                    as_is.ctypes.data,
+                    as_is.ctypes.data,
+                    width.ctypes.data,
+                    rows.ctypes.data,
+                    inputs.ctypes.data,
+                    alpha.ctypes.data,
+                    tile.ctypes.data,
+                    strides.ctypes.data,
+                    x[:, start:].ctypes.data,
+                    strides[1:].ctypes.data,
+                    beta.ctypes.data,
+                    y[:, first:].ctypes.data,
+                    strides[2:].ctypes.data,
+                ),
+            )
+        first = take(places[0]) * step

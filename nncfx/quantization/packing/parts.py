@@ -1,30 +1,36 @@
-"""Products and tiles in parts, which the threads of torch take in turn until none is left.
+"""Products in parts, which the threads of torch take in turn until none is left.
 
 Threads of anyone else would wait for cores on which those of torch's last product still spin. So
 a compiled loop is handed to the OpenMP that torch computes with. Where none is found, and in a
 forked child, which lacks its parent's threads, the caller takes all parts.
+
+A thread multiplies the floats that it has decoded by torch's BLAS, while they are in its own
+cache. Inside of OpenMP's threads BLAS computes on one.
 """
 
 import ctypes
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor
 
-__all__ = ["CodedWeight", "has_threads"]
+__all__ = ["HAS_BLAS", "CodedWeight", "has_threads"]
 
-_CFunction: TypeAlias = Any
-"""numba's; it has no types."""
+Native: TypeAlias = Any
+"""A C function of numba's or of a library; it has no types."""
 
 _PROCESS: Final = os.getpid()
 
 _WIDEST: Final = 2048
 """Outputs of a part: their codes are read without a break, and their sums stay in a cache."""
+
+_TILE: Final = (256, 1024)
+"""Inputs and outputs that are decoded at once, at most: a core's second cache holds them."""
 
 _LINE: Final = 64
 """Bytes of the cache's lines: threads that write to one take it from each other."""
@@ -35,16 +41,25 @@ def has_threads() -> bool:
     return _parallel() is not None and os.getpid() == _PROCESS
 
 
-@functools.cache
-def _parallel() -> Callable[..., object] | None:
+def _parallel() -> Native | None:
     """Return `GOMP_parallel` of the library that torch has loaded; LLVM's has it as well."""
+    return _of_torch("torch_global_deps", "GOMP_parallel")
+
+
+@functools.cache
+def _of_torch(library: str, function: str) -> Native | None:
     suffix = "dylib" if sys.platform == "darwin" else "so"
-    library = Path(torch.__file__).parent / "lib" / f"libtorch_global_deps.{suffix}"
+    path = Path(torch.__file__).parent / "lib" / f"lib{library}.{suffix}"
     try:
-        found: Callable[..., object] = ctypes.CDLL(str(library)).GOMP_parallel
+        return getattr(ctypes.CDLL(str(path)), function)
     except (OSError, AttributeError):
         return None
-    return found
+
+
+_SGEMM: Final[Native] = _of_torch("torch_cpu", "sgemm_")
+
+HAS_BLAS: Final = _SGEMM is not None
+"""Whether `CodedWeight.multiply_tiles` finds the BLAS of torch."""
 
 
 class CodedWeight:
@@ -90,7 +105,7 @@ class CodedWeight:
             shift,
             group,
         )
-        self._places = (ctypes.c_void_p * 6)(
+        self._places = (ctypes.c_void_p * 7)(
             ctypes.addressof(self._sizes),
             codes.data_ptr(),
             scale.data_ptr(),
@@ -99,30 +114,33 @@ class CodedWeight:
         self.threads = torch.get_num_threads() if has_threads() else 1
 
     def multiply(self, x: Tensor, y: Tensor) -> None:
-        """Add `x @ weight.T` to `y`, n x o; both are contiguous."""
-        step = min(self._share(y.shape[1], _LINE), _WIDEST)
+        """Add `x @ weight.T` to `y`, n x o, as codes are decoded; both are contiguous."""
         self._lay_out((*x.shape, 0, 0), x, y)
-        self._run(self._loops.multiply_parts, y.shape[1], step)
+        self._run(self._loops.multiply_parts, y.shape[1], _WIDEST)
 
-    def decode(self, start: int, left: int, tile: Tensor) -> None:
-        """Fill a `tile`, of contiguous rows, with the numbers from an input and output on."""
-        self._lay_out((start, left, tile.shape[1], tile.stride(0)), tile)
-        self._run(self._loops.decode_parts, len(tile), self._share(len(tile), 1))
+    def multiply_tiles(self, x: Tensor, y: Tensor) -> None:
+        """Let `y`, n x o, be `x @ weight.T`; many rows pay for tiles. Both are contiguous."""
+        self._lay_out((*x.shape, _even(x.shape[1], _TILE[0]), 0), x, y)
+        self._places[6] = ctypes.cast(_SGEMM, ctypes.c_void_p)
+        self._run(self._loops.multiply_tiles, y.shape[1], _TILE[1])
 
     def _lay_out(self, sizes: Sequence[int], *tensors: Tensor) -> None:
         self._sizes[10:] = list(sizes)
         for place, one in enumerate(tensors, 4):
             self._places[place] = one.data_ptr()
 
-    def _share(self, count: int, unit: int) -> int:
-        """Return a thread's part of `count`, in multiples of `unit`."""
-        return -(-count // (self.threads * unit)) * unit
-
-    def _run(self, loop: _CFunction, count: int, step: int) -> None:
-        self._sizes[:3] = [0, step, count]
-        threads = min(self.threads, -(-count // step))
+    def _run(self, loop: Native, outputs: int, widest: int) -> None:
+        lines = -(-outputs // _LINE)
+        step = _even(-(-lines // self.threads), widest // _LINE) * _LINE
+        self._sizes[:3] = [0, step, outputs]
+        threads = min(self.threads, -(-outputs // step))
         parallel = _parallel() if threads > 1 else None
         if parallel is None:
             loop.ctypes(self._places)
         else:
             parallel(ctypes.c_void_p(loop.address), self._places, threads, 0)
+
+
+def _even(count: int, most: int) -> int:
+    """Return the size, at most `most`, of the fewest parts of `count` that are about equal."""
+    return -(-count // -(-count // most))

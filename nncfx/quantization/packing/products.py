@@ -1,12 +1,11 @@
 """Products with codes by compiled loops, as one operator of torch that programs may hold."""
 
-import threading
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from nncfx.quantization.packing.parts import CodedWeight, has_threads
+from nncfx.quantization.packing.parts import HAS_BLAS, CodedWeight, has_threads
 from nncfx.storage.compiled import IS_COMPILED
 
 __all__ = ["is_served", "packed_product"]
@@ -14,20 +13,9 @@ __all__ = ["is_served", "packed_product"]
 _FEW: Final = 4
 """Rows of an input that are multiplied as codes are decoded, without a product of floats."""
 
-_TILE: Final = 1 << 18
-"""Numbers that each thread decodes at once: in float32 they stay in a core's second cache."""
-
-_WIDEST: Final = 2048
-"""Outputs of a tile: their codes are read without a break, and some hundred inputs fit."""
-
 _WORTH_COMPILING: Final = 1 << 16
 _MOST_THREADS: Final = 4
 """Of torch: with more, its own loops decode faster than compiled ones on one thread."""
-
-_KEPT: Final = threading.local()
-
-_ALIGNED: Final = 16
-"""Outputs whose numbers fill a line of the cache."""
 
 
 def is_served(x: Tensor, codes: Tensor) -> bool:
@@ -41,6 +29,7 @@ def is_served(x: Tensor, codes: Tensor) -> bool:
         and x.device.type == codes.device.type == "cpu"
         and codes.numel() >= _WORTH_COMPILING
         and _has_all_threads()
+        and (HAS_BLAS or x.numel() <= _FEW * x.shape[-1])
         and not (torch.compiler.is_exporting() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
     )
 
@@ -91,46 +80,18 @@ def _product(  # noqa: PLR0913, PLR0917 (as the operator has them)
     is_packed: bool,
 ) -> Tensor:
     x = x.detach().contiguous()
-    (count, inputs), outputs = x.shape, codes.shape[1]
+    count, outputs = len(x), codes.shape[1]
     # they live as long as the loops read them
     codes, scale = codes.contiguous(), scale.float().contiguous()
     zeros = None if zero_point is None else zero_point.contiguous()
     weight = CodedWeight(codes, scale, zeros, shift=shift, group=group, is_packed=is_packed)
-    if count <= _FEW:
+    if count > _FEW and HAS_BLAS:
+        found = x.new_empty(count, outputs)
+        weight.multiply_tiles(x, found)
+    else:
         found = x.new_zeros(count, outputs)
         weight.multiply(x, found)
-        return found
-    found = x.new_empty(count, outputs)
-    width = min(_rounded(-(-outputs // -(-outputs // _WIDEST))), outputs)
-    height = min(max(_TILE * weight.threads // width, 2 * count, 1), inputs)
-    height = -(-inputs // -(-inputs // height))
-    buffer = _buffer(height * (width + _ALIGNED))
-    for left in range(0, outputs, width):
-        part = found[:, left : left + width]
-        for start in range(0, inputs, height):
-            stop = min(start + height, inputs)
-            # rows lie apart: of those as long as a power of two, the numbers of a column, which
-            # the product reads, would share one set of a cache
-            wide = part.shape[1]
-            tile = buffer.as_strided((stop - start, wide), (wide + _ALIGNED, 1))
-            weight.decode(start, left, tile)
-            if start:
-                part.addmm_(x[:, start:stop], tile)
-            else:
-                torch.mm(x[:, :stop], tile, out=part)
     return found
-
-
-def _buffer(size: int) -> Tensor:
-    """Return memory of this thread, as long as asked or longer: new memory is slow to write."""
-    kept: Tensor | None = getattr(_KEPT, "buffer", None)
-    if kept is None or len(kept) < size:
-        kept = _KEPT.buffer = torch.empty(size, device="cpu")
-    return kept
-
-
-def _rounded(outputs: int) -> int:
-    return -(-outputs // _ALIGNED) * _ALIGNED
 
 
 _LIBRARY: Any = torch.library.Library("nncfx", "FRAGMENT")  # type: ignore[no-untyped-call]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nncfx.quantization.packing import parts
-from nncfx.quantization.packing.parts import CodedWeight, has_threads
+from nncfx.quantization.packing.parts import HAS_BLAS, CodedWeight, has_threads
 from nncfx.storage.compiled import IS_COMPILED
 
 pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="needs numba")
@@ -39,11 +39,25 @@ def product(x: Tensor) -> Tensor:
     return found
 
 
-def test_threads_decode_each_row_of_a_tile_once() -> None:
-    """25 rows are nine for each thread, and seven for the last."""
-    tile = torch.full((25, 500), torch.nan)
-    coded().decode(11, 300, tile)
-    assert torch.equal(tile, WEIGHT[11:36, 300:800])
+def product_by_tiles(x: Tensor) -> Tensor:
+    found = torch.full((len(x), 1000), torch.nan)
+    coded().multiply_tiles(x, found)
+    return found
+
+
+@pytest.mark.skipif(not HAS_BLAS, reason="torch's BLAS is not to be had here")
+def test_tiles_are_decoded_to_the_last_bit() -> None:
+    """Products with rows of the unit matrix have one term that is not zero."""
+    assert torch.equal(product_by_tiles(torch.eye(40)), WEIGHT)
+
+
+@pytest.mark.skipif(not HAS_BLAS, reason="torch's BLAS is not to be had here")
+def test_tiles_of_any_size_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three threads take two parts of 192 outputs each; 40 inputs are four tiles of 10."""
+    x = torch.randn(7, 40, generator=torch.Generator().manual_seed(2))
+    for size in ((11, 192), (40, 64), (1, 1024)):
+        monkeypatch.setattr(parts, "_TILE", size)
+        torch.testing.assert_close(product_by_tiles(x), x @ WEIGHT, rtol=1e-5, atol=2e-3)
 
 
 def test_threads_multiply_each_column_once() -> None:

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from nncfx.quantization.grid.fake_quantize import qparams_from_range, rows_of
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.grid.stored_weights import on_grid
-from nncfx.quantization.packing import products
+from nncfx.quantization.packing import layers, parts, products
 from nncfx.quantization.packing.layers import PackedLinear
 from nncfx.quantization.packing.products import is_served
 from nncfx.storage.compiled import IS_COMPILED
@@ -33,8 +33,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have small layers multiplied so, in more than one tile, by as many threads as there are."""
     monkeypatch.setattr(products, "_WORTH_COMPILING", 0)
     monkeypatch.setattr(products, "_MOST_THREADS", 1 << 10)
-    monkeypatch.setattr(products, "_WIDEST", 48)
-    monkeypatch.setattr(products, "_TILE", 48 * 20)
+    monkeypatch.setattr(parts, "_TILE", (20, 64))
 
 
 def layer_of(kind: str, outputs: int = 101, inputs: int = 135) -> PackedLinear:
@@ -81,6 +80,17 @@ def test_without_numba_the_layer_computes_the_same(
     assert not is_served(x, layer.codes)
     for one, other in zip(found, (layer(x), layer(x[:1])), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=3e-5)
+
+
+def test_without_blas_many_rows_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a program calls all the same is multiplied as it is decoded."""
+    layer, x = layer_of("uint4"), torch.randn(6, 135)
+    monkeypatch.setattr(products, "HAS_BLAS", False)
+    assert is_served(x[:4], layer.codes)
+    assert not is_served(x, layer.codes)
+    expected = layer(x)
+    monkeypatch.setattr(layers, "is_served", lambda *_: True)
+    torch.testing.assert_close(layer(x), expected, rtol=1e-5, atol=3e-5)
 
 
 def test_decoded_tiles_are_the_weight_to_the_last_bit() -> None:

@@ -1,0 +1,45 @@
+"""What compiled loops need that numba's Python has no words for, written in LLVM's.
+
+numba compiles a caller anew where the caller's file has changed, not this one.
+"""
+
+from typing import Any, Final, TypeAlias
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+__all__ = ["call", "take"]
+
+Native: TypeAlias = Any
+"""Types of numba, what builds code, and what is built."""
+
+_elements: Final[Native] = cgutils.unpack_tuple
+
+
+def _take_and_add(_: Native, counter: Native) -> Native:
+    """Return the integer at a pointer, and add 1 to it, as one step among threads."""
+
+    def build(context: Native, builder: Native, _: Native, arguments: Native) -> Native:
+        one = context.get_constant(types.int64, 1)
+        place = builder.bitcast(arguments[0], one.type.as_pointer())
+        return builder.atomic_rmw("add", place, one, "monotonic")
+
+    return types.int64(counter), build
+
+
+def _call_with_addresses(_: Native, function: Native, addresses: Native) -> Native:
+    """Call a C function, by its pointer, with the addresses of a tuple; it returns nothing."""
+
+    def build(context: Native, builder: Native, _: Native, arguments: Native) -> Native:
+        pointer = context.get_value_type(types.voidptr)
+        passed = [builder.inttoptr(one, pointer) for one in _elements(builder, arguments[1])]
+        kind = ir.FunctionType(ir.VoidType(), [pointer] * len(passed))
+        builder.call(builder.bitcast(arguments[0], kind.as_pointer()), passed)
+        return context.get_dummy_value()
+
+    return types.void(function, addresses), build
+
+
+take: Final[Native] = intrinsic(_take_and_add)
+call: Final[Native] = intrinsic(_call_with_addresses)
