@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from nncfx.controllers.base.weights import constants_of
-from nncfx.errors import HookError, NNCFXError, ThinningError, error_text, machine_fault
+from nncfx.errors import ThinningError, error_text, machine_fault
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.network.wrapping import view
 from nncfx.quantization import Quantizer, integer_arithmetic
@@ -81,12 +81,12 @@ def quantized_again(
         wrapped.nncf.commit()
         error = max(_error(model, wrapped, one, tolerance) for one in inputs)
     except Exception as error_:
-        is_told = isinstance(error_, NNCFXError) and not isinstance(error_, HookError)
-        if is_told or machine_fault(error_) is not None:
+        if isinstance(error_, ThinningError) or machine_fault(error_) is not None:
             raise
         raise ThinningError(
             f"The thin model does not run with the quantizers of {type(model).__name__}: "
-            f"{error_text(error_)}. Thin before quantizing, and quantize the thin model.",
+            f"{error_text(error_).rstrip('.')}. "
+            "Thin before quantizing, and quantize the thin model.",
         ) from error_
     return wrapped, error
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from nncfx.quantization import quantize_weights
 from nncfx.storage.models.narrow_attention import NarrowAttention, narrow_attention
 from nncfx.thinning import ThinRecipe, rebuild, thin
 
@@ -121,3 +122,16 @@ def test_it_trains_on() -> None:
     _, narrow = pair(batch_first=True, dropout=0.5)
     narrow.train()(Q, Q, Q)[0].square().sum().backward()
     assert all(parameter.grad is not None for parameter in narrow.parameters())
+
+
+def test_its_weights_are_compressed_as_those_of_torchs() -> None:
+    model = nn.TransformerEncoderLayer(8, 4, 12, batch_first=True).eval()
+    model.self_attn.out_proj.weight.data[:, :2] = 0
+    narrow = thin(model, Q.float()).model
+    assert type(narrow.self_attn) is NarrowAttention
+    sites = [
+        [str(hook.site) for hook in quantize_weights(one, example_inputs=Q.float()).nncf.hooks]
+        for one in (model, narrow)
+    ]
+    assert sites[0] == sites[1]
+    assert "self_attn.in_proj_weight" in sites[0]

@@ -1,5 +1,7 @@
 """Attention whose heads together are narrower than what it attends to: `NarrowAttention`."""
 
+from typing import cast
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -57,21 +59,24 @@ class NarrowAttention(nn.MultiheadAttention):
 
     def _projected(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """Return queries, keys and values, each `n x heads x tokens x width`."""
-        own = dict(self.named_parameters(recurse=False))
-        if "in_proj_weight" in own:
-            parts = own["in_proj_weight"].chunk(3)
+        # Attributes, so that hooks and parametrizations are read.
+        weight = cast("torch.Tensor | None", self.in_proj_weight)
+        bias = cast("torch.Tensor | None", self.in_proj_bias)
+        query, key, value = inputs
+        if weight is not None and query is key is value:
+            parts = F.linear(query, weight, bias).chunk(3, -1)
         else:
-            parts = (own["q_proj_weight"], own["k_proj_weight"], own["v_proj_weight"])
-        biases = own["in_proj_bias"].chunk(3) if "in_proj_bias" in own else (None,) * 3
-        heads = []
-        for data, weight, bias in zip(inputs, parts, biases, strict=True):
-            batch = data[None] if data.dim() < _BATCHED else data
-            if data.dim() == _BATCHED and not self.batch_first:
-                batch = batch.transpose(0, 1)
-            projected = F.linear(batch, weight, bias)
-            by_head = projected.reshape(*projected.shape[:-1], self.num_heads, -1)
-            heads.append(by_head.transpose(1, 2))
-        return heads
+            own = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+            weights = own if weight is None else weight.chunk(3)
+            biases = (None,) * 3 if bias is None else bias.chunk(3)
+            parts = tuple(map(F.linear, inputs, weights, biases))
+        return [self._by_head(one) for one in parts]
+
+    def _by_head(self, data: torch.Tensor) -> torch.Tensor:
+        batch = data[None] if data.dim() < _BATCHED else data
+        if data.dim() == _BATCHED and not self.batch_first:
+            batch = batch.transpose(0, 1)
+        return batch.reshape(*batch.shape[:-1], self.num_heads, -1).transpose(1, 2)
 
     def _mask(
         self,
