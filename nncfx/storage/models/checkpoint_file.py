@@ -181,7 +181,8 @@ def read_checkpoint(
         StorageError: the file is damaged.
     """
     try:
-        tensors = load_file(path)
+        # in torch's memory: at the odd addresses of a file, kernels sum in another order
+        tensors = {name: one.clone() for name, one in load_file(path).items()}
         integers = description.get("structure", {}).get("integers", {})
         for name, one in description.get("packed", {}).items():
             shape = tuple(map(_size, one["shape"]))

@@ -70,4 +70,5 @@ def from_bits(name: str, bits: BitTensor) -> torch.Tensor:
         raise StorageError(f"Tensor {name!r} is damaged: a bool is neither 0 nor 1.")
     if not raw.size:
         return torch.empty(bits.shape, dtype=DTYPES[bits.dtype], device="cpu")
-    return torch.from_numpy(raw.copy()).view(DTYPES[bits.dtype]).reshape(bits.shape)
+    whole = torch.tensor(raw, device="cpu")  # in torch's memory, at addresses that kernels like
+    return whole.view(DTYPES[bits.dtype]).reshape(bits.shape)
