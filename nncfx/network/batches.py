@@ -75,7 +75,7 @@ def _inputs(batch: object, model: nn.Module) -> object:
         return batch if _has_keywords(model, batch) else (batch,)
     if isinstance(batch, tuple | list) and batch:
         count = _positional_inputs(model)
-        if len(batch) >= count > 1 and all(isinstance(one, Tensor) for one in batch[:count]):
+        if len(batch) >= count > 1 and isinstance(batch[0], Tensor):
             return tuple(batch[:count])
         if isinstance(batch[0], Mapping):
             return _inputs(batch[0], model)

@@ -72,6 +72,13 @@ def test_inputs_that_are_a_structure_stay_one() -> None:
     assert len(inputs_in(((ONE, TWO), LABELS), Pair())) == 2
 
 
+def test_inputs_behind_a_tensor_may_be_structures() -> None:
+    """As the indices and offsets of a recommender's tables of embeddings are."""
+    found = inputs_in((ONE, (TWO, LABELS), LABELS), Pair())
+    assert len(found) == 2
+    assert found[1][1] is LABELS
+
+
 class Windows(nn.Module):
     """Takes one mapping, as networks that forecast series do."""
 
