@@ -33,6 +33,7 @@ from nncfx.controllers import (
 from nncfx.controllers.base.nncf_names import tells_arguments
 from nncfx.controllers.base.shared_gradients import average_gradients
 from nncfx.controllers.base.unread_weights import check_written_weights, warn_unhooked_weights
+from nncfx.controllers.masks.weight_sparsity import warn_added_sparsity
 from nncfx.errors import ArgumentError, GraphError
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap
@@ -107,13 +108,13 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         _check_new(network, algorithms)
         builders = [builder_for(one) for one in algorithms]
         plans = [_made(one, one.plan(network), Sequence) for one in builders]
-        named = [one.algorithm for one in algorithms]
-        by_name = dict(zip(named, plans, strict=True))
+        by_name = {one.algorithm: plan for one, plan in zip(algorithms, plans, strict=True)}
         warn_unhooked_weights(network, by_name)
         check_written_weights(network, by_name)
         for plan in plans:
             network.nncf.register(plan)
         network.nncf.commit()
+        warn_added_sparsity(network.nncf.hooks)
         # in the order of the hooks: an algorithm may look at what those before it did to a weight
         pairs = sorted(zip(builders, plans, strict=True), key=_first_priority)
         parts = [_made(one, one.controller(network, plan), Controller) for one, plan in pairs]

@@ -20,7 +20,7 @@ from nncfx.controllers.base.weights import (
 from nncfx.errors import CompressionError, shortened
 from nncfx.graph import Operation
 from nncfx.network import NNCFNetwork
-from nncfx.tracing import Insertion, Priority
+from nncfx.tracing import Insertion, Priority, WeightSite
 from nncfx.tracing.calls.module_check import parametrization_mend
 from nncfx.tracing.hooks.store import own_parameters
 
@@ -29,6 +29,7 @@ __all__ = [
     "SparsityStatistics",
     "plan_on_weights",
     "sparsity_statistics",
+    "warn_added_sparsity",
     "weights_in_scope",
 ]
 
@@ -200,3 +201,20 @@ def plan_on_weights(
         for one in [hook(parameters[weight.name].detach())]
         for site in weight.sites
     ]
+
+
+def warn_added_sparsity(hooks: Iterable[Insertion]) -> None:
+    """Log the weights among the sites of `hooks` in which several algorithms zero entries."""
+    algorithms: dict[str, set[str]] = {}
+    for one in hooks:
+        if isinstance(one.site, WeightSite) and one.priority == Priority.SPARSITY:
+            algorithms.setdefault(str(one.site), set()).add(one.algorithm)
+    shared = [site for site, names in algorithms.items() if len(names) > 1]
+    if shared:
+        _LOGGER.warning(
+            "%s work on the same weights, %s, and none knows the zeros of another: they can add "
+            "up to more than the level of each. Keep one of them, or part the weights by "
+            "'target_scopes'.",
+            ", ".join(sorted({name for site in shared for name in algorithms[site]})),
+            shortened([f"'{one}'" for one in shared], _SHOWN),
+        )

@@ -200,3 +200,18 @@ def test_weights_that_the_forward_computes_are_told_of(
         nncfx.create_compressed_model(
             nn.Sequential(Standardized(8, 8)), {"compression": {"algorithm": algorithm}}, X
         )
+
+
+@pytest.mark.parametrize(("scopes", "is_told"), [("Linear", True), ("Conv", False)])
+def test_zeros_of_several_algorithms_that_add_up_are_told(
+    scopes: str, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    both = [
+        {"algorithm": "magnitude_sparsity", "target_scopes": f"{{re}}{scopes}"},
+        {"algorithm": "nm_sparsity", "target_scopes": "{re}Linear"},
+    ]
+    model = nn.Sequential(nn.Conv1d(8, 8, 1), nn.Flatten(), nn.Linear(8, 8))
+    with caplog.at_level(logging.WARNING, logger="nncfx"):
+        nncfx.create_compressed_model(model, {"compression": both}, torch.randn(2, 8, 1))
+    told = "magnitude_sparsity, nm_sparsity work on the same weights, '2.weight', and none"
+    assert (told in caplog.text) is is_told
