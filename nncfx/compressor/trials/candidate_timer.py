@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Final, Self, final
+from weakref import ReferenceType, ref
 
 from torch import nn
 
@@ -78,6 +79,7 @@ class CandidateTimer:
         self._dense = dense
         self._session: Session | None = None
         self._reference: float | None = None
+        self._written: dict[str, tuple[ReferenceType[nn.Module], ExportResult]] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="nncfx-")
 
     @property
@@ -144,6 +146,7 @@ class CandidateTimer:
     def layer_times(self, model: nn.Module) -> tuple[Mapping[str, float], Mapping[str, float]]:
         """Return milliseconds by dotted module name, of the dense model and of `model`.
 
+        A model that has just been compared is not exported again: it must be as it was then.
         Both are empty on a runtime whose profile nncfx does not read.
 
         Raises:
@@ -154,8 +157,8 @@ class CandidateTimer:
         if self._runtime.name != "onnxruntime":
             return {}, {}
         files = {
-            "dense": self._export(self._dense, "dense"),
-            "after": self._export(model, "after"),
+            "dense": self._exported(self._dense, "dense"),
+            "candidate": self._exported(model, "candidate"),
         }
         profiles = compare_profiles(
             {name: file.path for name, file in files.items()},
@@ -196,7 +199,14 @@ class CandidateTimer:
     def _export(self, model: nn.Module, name: str) -> ExportResult:
         path = Path(self._folder.name) / f"{name}.onnx"
         # Fixed shapes: quicker to export, and what is timed has one shape anyway.
-        return export_onnx(model, path, self._example_inputs, dynamic_batch=False)
+        written = export_onnx(model, path, self._example_inputs, dynamic_batch=False)
+        self._written[name] = ref(model), written
+        return written
+
+    def _exported(self, model: nn.Module, name: str) -> ExportResult:
+        """Return the last export by this name if it is of `model`, else a new one."""
+        last = self._written.get(name)
+        return last[1] if last and last[0]() is model else self._export(model, name)
 
     def _session_of(self, model: nn.Module, name: str) -> Session:
         source = model if self._runtime.reads_modules else self._export(model, name).path

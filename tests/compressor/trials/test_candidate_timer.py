@@ -10,6 +10,7 @@ from torch import nn
 
 from nncfx.compressor.trials.candidate_timer import CandidateTimer
 from nncfx.errors import ArgumentError, StorageError
+from nncfx.export import ExportResult, export_onnx
 from nncfx.runtimes import Timing, TimingPlan
 
 INPUTS = torch.randn(16, 256)
@@ -94,6 +95,25 @@ def test_onnx_runtime_tells_the_time_of_each_layer() -> None:
     assert {"0", "2", "3"} <= before.keys()
     assert {"0", "2", "3"} <= after.keys()
     assert all(ms > 0 for ms in after.values())
+
+
+def test_models_that_were_compared_are_not_exported_again_for_their_layers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exported: list[nn.Module] = []
+
+    def export(model: nn.Module, path: Path, _: object, **rest: bool) -> ExportResult:
+        exported.append(model)
+        return export_onnx(model, path, INPUTS, **rest)
+
+    monkeypatch.setattr("nncfx.compressor.trials.candidate_timer.export_onnx", export)
+    dense, one, other = net(64), net(32), net(16)
+    with CandidateTimer(dense, INPUTS, "onnxruntime", seconds=0.05) as timer:
+        timer.compare(one)
+        timer.layer_times(one)
+        _, after = timer.layer_times(other)
+    assert exported == [one, dense, other]
+    assert after
 
 
 def test_a_runtime_without_a_profile_tells_nothing() -> None:
