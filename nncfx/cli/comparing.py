@@ -100,17 +100,32 @@ def _digest(tensor: Any) -> str:  # noqa: ANN401 (torch is imported late)
 def _with_distance(
     rows: list[dict[str, Any]], first: Path, second: Path
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows with the largest difference of tensors that have one shape."""
-    before, after = _tensors(first), _tensors(second)
+    """Yield the rows with the largest difference of tensors that have one shape.
+
+    Quantized tensors differ by what their integers stand for.
+    """
+    before, after = _decoded(first), _decoded(second)
     for row in rows:
         one, other = before.get(row["name"]), after.get(row["name"])
         distance = None
-        if one is None or other is None or (one.shape, one.dtype) != (other.shape, other.dtype):
+        if one is None or other is None or not _are_alike(one, other):
             yield row
             continue
         if one.numel() and not one.is_complex():
             distance = float((one.double() - other.double()).abs().max())
         yield {**row, "max_difference": distance}
+
+
+def _decoded(file: Path) -> Mapping[str, Any]:
+    from nncfx.storage import load_state
+    from nncfx.tasks.weights import is_ours, state_in
+
+    return load_state(file) if is_ours(file) else state_in(file)
+
+
+def _are_alike(one: Any, other: Any) -> bool:  # noqa: ANN401 (torch is imported late)
+    are_floats = one.is_floating_point() and other.is_floating_point()
+    return bool(one.shape == other.shape and (are_floats or one.dtype == other.dtype))
 
 
 def _flat(value: object, path: str) -> Iterator[tuple[str, Any]]:

@@ -18,7 +18,7 @@ from nncfx.storage.models.checkpoint_file import KEY
 from nncfx.storage.models.model_state import model_state
 from nncfx.training import load
 
-__all__ = ["load_weights", "state_in"]
+__all__ = ["is_ours", "load_weights", "state_in"]
 
 _WRAPPERS: Final = ("state_dict", "model", "model_state_dict", "state_dict_ema", "module")
 """Under which keys training scripts keep the weights beside optimizer and epoch."""
@@ -34,7 +34,7 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
     """
     path = Path(path)
     check_source(path)
-    if _is_ours(path):
+    if is_ours(path):
         return load(path, model)[1]
     state = state_in(path)
     wanted = model_state(model)
@@ -105,7 +105,8 @@ def _reason(error: Exception, path: Path) -> str:
     return text.partition("\n")[0].rstrip(".:")
 
 
-def _is_ours(path: Path) -> bool:
+def is_ours(path: Path) -> bool:
+    """Return whether nncfx wrote the file, so that it may hold integers as such."""
     if is_container(path):
         return True
     try:  # whatever its ending: nncfx.save takes any
