@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
@@ -145,7 +146,8 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         check_writable(model)
         warn_idle_quantizers(model)
         with inferring(model) as first:  # what it writes to weights then is in the file
-            with writable_outputs(model, numbers=False):
+            # weights that parametrizations compute are constants of the file
+            with writable_outputs(model, numbers=False), parametrize.cached():
                 narrator.now(f"capturing {type(model).__name__}")
                 with quantizer_inputs(model) as shapes, first:
                     outputs = names_of_outputs(run_once(model, call))

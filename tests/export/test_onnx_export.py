@@ -15,6 +15,7 @@ import pytest
 import torch
 from onnx.reference import ReferenceEvaluator
 from torch import nn
+from torch.nn.utils.parametrizations import orthogonal
 from typing_extensions import override
 
 import nncfx
@@ -494,3 +495,19 @@ def test_the_batch_of_a_state_is_named_where_it_is_another_axis(tmp_path: Path) 
     axes = {"state": {1: "batch"}}
     file = export_onnx(Streaming().eval(), tmp_path / "m.onnx", inputs, dynamic_axes=axes)
     assert file.inputs == ("x", "state")
+
+
+@pytest.mark.parametrize("is_quantized", [True, False])
+def test_a_weight_that_a_parametrization_computes_is_a_constant(
+    is_quantized: bool, tmp_path: Path
+) -> None:
+    """The exponential of a matrix, which keeps this one orthogonal, has no ONNX form."""
+    torch.manual_seed(0)
+    model: nn.Module = nn.Sequential(orthogonal(nn.Linear(8, 8)), nn.ReLU(), nn.Linear(8, 4))
+    example = torch.randn(16, 8)
+    if is_quantized:
+        model = nncfx.quantize(model.eval(), [(example, 0)], target="onnxruntime_avx2")
+    file = export_onnx(model.eval(), tmp_path / "x.onnx", example)
+    (got,) = session_of(file).run(None, {"input": example.numpy()})
+    with integer_arithmetic(model) if is_quantized else nullcontext():
+        torch.testing.assert_close(torch.from_numpy(got), model(example))
