@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from pprint import pformat
 from typing import Annotated, Any, Final
 
 import typer
@@ -29,8 +28,14 @@ def model():
     """Return the trained model."""
     torch.manual_seed(0)
     made = nn.Sequential(
-        nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(),
-        nn.Conv2d(16, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 2),
+        nn.Conv2d(1, 16, 3),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 2),
     )
     optimizer = torch.optim.Adam(made.parameters(), lr=0.01)
     for images, labels in data()["train"] * 10:
@@ -43,10 +48,12 @@ def model():
 def data():
     """Return loaders, or lists, of batches (inputs, targets)."""
     images = torch.randn(1024, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    labels = (images[:, :, :4].mean((1, 2, 3)) > images[:, :, 4:].mean((1, 2, 3))).long()
+    above, below = (half.mean((1, 2, 3)) for half in images.split(4, dim=2))
+    labels = (above > below).long()
     batches = list(zip(images.split(64), labels.split(64), strict=True))
     return {{"train": batches[:8], "validation": batches[8:]}}
 '''
+_LINE: Final = 72
 _SEARCH: Final = {
     "objective": "macs",
     "schemes": [{"name": "FilterPrune"}, {"name": "Quantize", "dtype": "float16"}],
@@ -133,7 +140,7 @@ def init(
     }
     if config == code:
         told = "A task: replace each function by yours."
-        listed = (f"{name} = {pformat(one, sort_dicts=False)}" for name, one in sections.items())
+        listed = (f"{name} = {_source(one)}" for name, one in sections.items())
         text = "\n\n".join([_CODE.format(told=told), *listed]) + "\n"
     else:
         text = _CODE.format(told=f"What {config.name} names: replace each function by yours.")
@@ -144,6 +151,22 @@ def init(
     sys.stdout.write(
         f"{written} written; now: nncfx compress {shlex.quote(str(config))} --dry-run\n"
     )
+
+
+def _source(value: object, indent: str = "") -> str:
+    """Return the Python that makes `value`, as formatters lay it out."""
+    if not isinstance(value, dict | list):
+        return json.dumps(value) if isinstance(value, str) else repr(value)
+    inner = f"{indent}    "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {_source(one, inner)}" for key, one in value.items()]
+    else:
+        parts = [_source(one, inner) for one in value]
+    left, right = "{}" if isinstance(value, dict) else "[]"
+    line = f"{left}{', '.join(parts)}{right}"
+    if len(indent + line) <= _LINE and "\n" not in line:
+        return line
+    return "\n".join([left, *(f"{inner}{part}," for part in parts), f"{indent}{right}"])
 
 
 @configs.command()

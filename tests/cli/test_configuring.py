@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -95,3 +97,11 @@ def test_the_command_that_init_tells_can_be_pasted(tmp_path: Path) -> None:
     folder.mkdir()
     told = run("config", "init", folder / "task.py").partition("now: ")[2]
     assert shlex.split(told) == ["nncfx", "compress", f"{folder}/task.py", "--dry-run"]
+
+
+@pytest.mark.parametrize("kind", ["--search", "--no-search"])
+def test_the_python_that_init_writes_is_formatted(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "task.py"
+    run("config", "init", file, kind)
+    command = [sys.executable, "-m", "ruff", "format", "--isolated", "--check", file]
+    assert subprocess.run(command, check=False).returncode == 0
