@@ -128,4 +128,4 @@ def _place(name: str) -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_PACKAGES})
+    return sorted({*__all__, *_HOMES, *_PACKAGES})

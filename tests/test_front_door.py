@@ -37,6 +37,14 @@ GOLDEN = [
 ]
 
 
+def test_completion_offers_what_the_front_door_has_and_no_internals() -> None:
+    offered = dir(nncfx)
+    assert {*GOLDEN, "quantization", "trace"} <= set(offered)
+    internal = {"_HOMES", "importlib", "renamed", "TYPE_CHECKING", "attribute"}
+    assert not internal & set(offered)
+    assert all(hasattr(nncfx, one) for one in offered)
+
+
 def test_the_public_names_are_these_sorted_and_under_twenty() -> None:
     assert nncfx.__all__ == GOLDEN == sorted(GOLDEN)
     assert len(GOLDEN) < 20
