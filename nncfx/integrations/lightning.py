@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.compressor.preflight import first_batch
-from nncfx.config import AnyConfig
+from nncfx.config import AnyConfig, NNCFConfig
 from nncfx.controllers import CompressionStage, Controller
 from nncfx.errors import ArgumentError, needing
 from nncfx.integrations.loop_compression import LoopCompression, Tracker, compressed_model
@@ -44,6 +44,10 @@ class CompressionCallback(pl.Callback):
         example_inputs: What the module is traced on, instead of the first batch.
         tracker: Takes level and loss of compression; None: the logger of the Trainer does.
 
+    Raises:
+        ArgumentError: there is nothing to trace the module on.
+        ConfigError: `config` has faults.
+
     Attributes:
         controller: The handle of the algorithms; there once the Trainer has begun.
     """
@@ -65,7 +69,8 @@ class CompressionCallback(pl.Callback):
                 "There is nothing to trace the module on. Pass batches, such as the loader for "
                 "training, or example_inputs.",
             )
-        self._config, self._batches, self._module = config, batches, module
+        self._config = NNCFConfig.of(config)
+        self._batches, self._module = batches, module
         self._example_inputs = example_inputs
         self._tracker = tracker
         self._compression: LoopCompression | None = None

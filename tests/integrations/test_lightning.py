@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from nncfx.controllers import CompressionStage
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, ConfigError
 
 pl = pytest.importorskip("lightning.pytorch")
 
@@ -150,3 +150,8 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         fit(tmp_path, CompressionCallback(CONFIG, loader(), module="net"))
     with pytest.raises(ArgumentError, match="has not begun"):
         CompressionCallback(CONFIG, loader()).compressed()
+
+
+def test_a_fault_of_the_config_is_told_before_anything_is_fitted() -> None:
+    with pytest.raises(ConfigError, match="filter_pruning"):
+        CompressionCallback({"compression": {"algorithm": "filter_prunig"}}, loader())
