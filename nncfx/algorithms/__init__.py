@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from nncfx.algorithms.block_pruning.builder import BlockPruningBuilder
     from nncfx.algorithms.block_pruning.config import BlockPruningConfig
     from nncfx.algorithms.block_pruning.controller import BlockPruningController
-    from nncfx.algorithms.channel_pruning.branch_pruning import BranchPruningBuilder
     from nncfx.algorithms.channel_pruning.config import (
         BranchPruningConfig,
         FilterPruningConfig,
@@ -16,10 +15,13 @@ if TYPE_CHECKING:
         NeuronPruningConfig,
         StructurePruningConfig,
     )
-    from nncfx.algorithms.channel_pruning.filter_pruning import FilterPruningBuilder
-    from nncfx.algorithms.channel_pruning.head_pruning import HeadPruningBuilder
-    from nncfx.algorithms.channel_pruning.neuron_pruning import NeuronPruningBuilder
-    from nncfx.algorithms.channel_pruning.structure_pruning import StructurePruningBuilder
+    from nncfx.algorithms.channel_pruning.kinds import (
+        BranchPruningBuilder,
+        FilterPruningBuilder,
+        HeadPruningBuilder,
+        NeuronPruningBuilder,
+        StructurePruningBuilder,
+    )
     from nncfx.algorithms.const_sparsity.builder import ConstSparsityBuilder
     from nncfx.algorithms.const_sparsity.config import ConstSparsityConfig
     from nncfx.algorithms.const_sparsity.controller import ConstSparsityController

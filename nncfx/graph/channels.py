@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -212,6 +212,14 @@ class Channels:
     def fixed(self) -> Mapping[str, str]:
         """The sets whose groups must stay, by name, each with the reason."""
         return MappingProxyType({g.name: g.fixed for g in self.group_sets if g.fixed is not None})
+
+    def keeping(self, reasons: Iterable[str | None]) -> "Channels":
+        """Return this with those sets fixed that have a reason, one or None for each in order."""
+        sets = (
+            one if why is None or one.fixed is not None else replace(one, fixed=why)
+            for one, why in zip(self.group_sets, reasons, strict=True)
+        )
+        return replace(self, group_sets=tuple(sets))
 
     def find(self, name: str) -> GroupSet:
         """Return the set named `name`.

@@ -2,12 +2,4 @@
 
 from nncfx.lazy import names_of
 
-__getattr__ = names_of(
-    __name__,
-    "config",
-    "branch_pruning",
-    "filter_pruning",
-    "head_pruning",
-    "neuron_pruning",
-    "structure_pruning",
-)
+__getattr__ = names_of(__name__, "config", "kinds")

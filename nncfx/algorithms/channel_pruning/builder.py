@@ -11,7 +11,7 @@ from nncfx.algorithms.channel_pruning.choice import ChannelChoice, choice_of
 from nncfx.algorithms.channel_pruning.config import ChannelPruningConfig
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController, PruningSubject
 from nncfx.algorithms.channel_pruning.masked_norm_statistics import LivingNorms, with_hooks_only
-from nncfx.algorithms.channel_pruning.scopes import keep_classes, read_within, take_trained
+from nncfx.algorithms.channel_pruning.scopes import keep_classes, read_within, spare, take_trained
 from nncfx.channels import analyze_channels
 from nncfx.channels.trace import MENDABLE
 from nncfx.config import PruningConfig
@@ -44,13 +44,12 @@ class ChannelPruningBuilder(Builder[C]):
         self._found: tuple[NNCFNetwork, PruningSubject] | None = None
 
     @abc.abstractmethod
-    def taken(self, model: NNCFNetwork, considered: Iterable[Operation]) -> Channels:
-        """Return the model's channels; those that the algorithm leaves alone are fixed.
+    def of_its_kind(self, model: NNCFNetwork) -> Channels:
+        """Return the model's channels; those that are not of the algorithm's kind are fixed."""
 
-        Args:
-            model: The wrapped model.
-            considered: The operations within the scopes.
-        """
+    def taken(self, model: NNCFNetwork, considered: Iterable[Operation]) -> Channels:
+        """Return the channels of its kind; those outside `considered` operations are fixed."""
+        return spare(self.of_its_kind(model), model, model.nncf.graph, considered)
 
     @abc.abstractmethod
     def choice(self) -> ChannelChoice:
@@ -142,8 +141,8 @@ class ChannelPruningBuilder(Builder[C]):
 class GroupPruningBuilder(ChannelPruningBuilder[G]):
     """Plans masks of channel groups, of which the config says how they are chosen."""
 
-    @final
-    def channels_of(self, model: NNCFNetwork) -> Channels:
+    @override
+    def of_its_kind(self, model: NNCFNetwork) -> Channels:
         """Return the model's channels; those that norms average over may go if the config says."""
         if not self.config.params.living_norms:
             return model.nncf.channels

@@ -6,7 +6,6 @@ that mean and variance of all entries are those of the living ones. For exactly 
 there is no such value, so that none goes alone.
 """
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, final
@@ -172,13 +171,7 @@ def has_living_norms(model: nn.Module) -> bool:
 
 def with_hooks_only(channels: Channels, graph: NNCFGraph) -> Channels:
     """Return `channels` with the sets fixed over which something averages that no hook fills."""
-    return dataclasses.replace(
-        channels,
-        group_sets=tuple(
-            dataclasses.replace(one, fixed=one.fixed or _unfilled(one.averages, graph))
-            for one in channels.group_sets
-        ),
-    )
+    return channels.keeping(_unfilled(one.averages, graph) for one in channels)
 
 
 def _unfilled(averages: Iterable[Average], graph: NNCFGraph) -> str | None:

@@ -14,7 +14,6 @@ from nncfx.operators import LINEAR_LAYERS, operation_kind, operator_of
 from nncfx.schemes import branch_sets
 
 __all__ = [
-    "NOTHING_SPARED",
     "Spared",
     "keep_classes",
     "kept_first_convolutions",
@@ -59,7 +58,7 @@ def spare(
     model: nn.Module,
     graph: NNCFGraph,
     considered: Iterable[Operation],
-    spared: Spared,
+    spared: Spared = NOTHING_SPARED,
 ) -> Channels:
     """Return `channels` with the sets fixed, each with its reason, that shall not be touched.
 
@@ -67,37 +66,24 @@ def spare(
     not `spared`: groups go as a whole or not at all.
     """
     reasons = _reasons(model, graph, considered, spared)
-    makers = producing_operations(channels, model, graph)
-    return dataclasses.replace(
-        channels,
-        group_sets=tuple(
-            _fixed(one, next((reasons[m.address] for m in found if m.address in reasons), None))
-            for one, found in zip(channels.group_sets, makers, strict=True)
-        ),
+    return channels.keeping(
+        next((reasons[one.address] for one in makers if one.address in reasons), None)
+        for makers in producing_operations(channels, model, graph)
     )
 
 
 def keep_classes(channels: Channels) -> Channels:
     """Return `channels` with the sets fixed of whose channels the code gives the number."""
-    return dataclasses.replace(
-        channels,
-        group_sets=tuple(
-            _fixed(one, None if one.held is None else _HELD.format(place=one.held))
-            for one in channels
-        ),
+    return channels.keeping(
+        None if one.held is None else _HELD.format(place=one.held) for one in channels
     )
 
 
 def take_trained(channels: Channels) -> Channels:
     """Return `channels` with the sets fixed that no parameter makes, but a buffer."""
-    return dataclasses.replace(
-        channels,
-        group_sets=tuple(
-            _fixed(
-                one, _UNTRAINED if all(m.is_buffer for m in one.by_role(Role.PRODUCER)) else None
-            )
-            for one in channels
-        ),
+    return channels.keeping(
+        _UNTRAINED if all(m.is_buffer for m in one.by_role(Role.PRODUCER)) else None
+        for one in channels
     )
 
 
@@ -118,12 +104,8 @@ def kept_first_convolutions(
 def take_branches(channels: Channels) -> Channels:
     """Return `channels` with all sets fixed but those through which alone a branch passes."""
     names = {one.name for one in branch_sets(channels)}
-    return dataclasses.replace(
-        channels,
-        group_sets=tuple(
-            one if one.name in names else _fixed(one, "no residual branch goes with it")
-            for one in channels
-        ),
+    return channels.keeping(
+        None if one.name in names else "no residual branch goes with it" for one in channels
     )
 
 
@@ -135,24 +117,22 @@ def take_heads(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channe
     head, or a dimension of all heads where the model's code lets dimensions go.
     """
     makers = producing_operations(channels, model, graph)
-    return dataclasses.replace(
-        channels,
-        group_sets=tuple(
-            one if _is_of_heads(one, found, graph) else _fixed(one, "it is of no attention heads")
-            for one, found in zip(channels.group_sets, makers, strict=True)
-        ),
+    return channels.keeping(
+        None if _is_of_heads(one, found, graph) else "it is of no attention heads"
+        for one, found in zip(channels, makers, strict=True)
     )
 
 
 def take_neurons(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channels:
     """Return `channels` with all sets fixed but those that only linear layers make, no heads."""
-    makers = producing_operations(channels, model, graph)
-    sets = []
-    for one, found in zip(channels.group_sets, makers, strict=True):
-        is_linear = bool(found) and all(maker.function in LINEAR_LAYERS for maker in found)
-        reason = None if is_linear else "not only linear layers make it"
-        sets.append(_fixed(one, "it is of heads" if _is_of_heads(one, found, graph) else reason))
-    return dataclasses.replace(channels, group_sets=tuple(sets))
+
+    def reason(one: GroupSet, makers: list[Operation]) -> str | None:
+        if _is_of_heads(one, makers, graph):
+            return "it is of heads"
+        is_linear = bool(makers) and all(maker.function in LINEAR_LAYERS for maker in makers)
+        return None if is_linear else "not only linear layers make it"
+
+    return channels.keeping(map(reason, channels, producing_operations(channels, model, graph)))
 
 
 def producing_operations(
@@ -217,12 +197,6 @@ def _is_of_heads(group_set: GroupSet, makers: Iterable[Operation], graph: NNCFGr
             elif not reader.parameters and operation_kind(reader.function) in _OF_ACTIVATIONS:
                 return True
     return False
-
-
-def _fixed(group_set: GroupSet, reason: str | None) -> GroupSet:
-    if reason is None or group_set.fixed is not None:
-        return group_set
-    return dataclasses.replace(group_set, fixed=reason)
 
 
 def _reasons(

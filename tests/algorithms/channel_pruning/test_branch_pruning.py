@@ -5,8 +5,8 @@ import torch
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import nn
 
-from nncfx.algorithms.channel_pruning.branch_pruning import BranchPruningBuilder
 from nncfx.algorithms.channel_pruning.config import BranchPruningConfig
+from nncfx.algorithms.channel_pruning.kinds import BranchPruningBuilder
 from nncfx.errors import CompressionError, ConfigError
 from nncfx.network import wrap
 from nncfx.thinning import thin
