@@ -7,7 +7,7 @@ from typing import Final, final
 from typing_extensions import override
 
 from nncfx.controllers import Builder, register_algorithm
-from nncfx.controllers.base.weights import aliases, raw_parameters
+from nncfx.controllers.base.weights import aliases, hooks_by_weight, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.lc.config import LCConfig
 from nncfx.lc.controller import ALGORITHM, LCController
@@ -59,12 +59,7 @@ class LCBuilder(Builder[LCConfig]):
 
     @override
     def controller(self, model: NNCFNetwork, insertions: Sequence[Insertion]) -> LCController:
-        names = aliases(model)
-        hooks = {
-            names[str(one.site)][0]: one.hook
-            for one in insertions
-            if isinstance(one.hook, CompressedWeight)
-        }
+        hooks = hooks_by_weight(model, insertions, CompressedWeight)
         return LCController(model, self.config, self._scheme(model), hooks)
 
     def _scheme(self, model: NNCFNetwork) -> Scheme:

@@ -13,14 +13,8 @@ from typing_extensions import override
 
 from nncfx.algorithms.block_pruning.config import BlockPruningConfig
 from nncfx.algorithms.block_pruning.masks import block_masks
-from nncfx.controllers import (
-    Controller,
-    MaskSet,
-    SparsityStatistics,
-    sparsity_scheduler,
-    sparsity_statistics,
-)
-from nncfx.controllers.base.weights import raw_parameters
+from nncfx.controllers import MaskSet, sparsity_scheduler
+from nncfx.controllers.masks.weight_sparsity import MaskController
 from nncfx.schemes import Criterion
 
 __all__ = ["BlockPruningController"]
@@ -29,34 +23,24 @@ _CRITERIA: Final[Mapping[str, Criterion]] = {"L1": "l1norm", "L2": "l2norm", "ma
 
 
 @final
-class BlockPruningController(Controller):
-    """Masks blocks of weights at the level its scheduler asks for, a fraction of the blocks.
+class BlockPruningController(MaskController):
+    """Masks blocks of weights at the level its scheduler asks for, a fraction of the blocks."""
 
-    Attributes:
-        config: The algorithm's config.
-        masks: The masks by parameter.
-    """
+    config: BlockPruningConfig
 
     def __init__(self, model: nn.Module, config: BlockPruningConfig, masks: MaskSet) -> None:
-        super().__init__(model, config.algorithm, [config])
-        self.config = config
-        self.masks = masks
+        super().__init__(model, config, masks)
         self.level = config.sparsity_init
         self.scheduler = sparsity_scheduler(self, config.params, reached=lambda: self.level)
 
     @override
     def _apply(self, level: float) -> None:
         params = self.config.params
-        weights = raw_parameters(self.model)
         masks = block_masks(
-            {name: weights[name] for name in self.masks.hooks},
+            self.weights(),
             level,
             params.block,
             criterion=_CRITERIA[params.block_importance],
             scope=params.sparsity_level_setting_mode,
         )
         self.masks.set(masks)
-
-    @override
-    def statistics(self) -> SparsityStatistics:
-        return sparsity_statistics(self.model, self.masks.all_removed(self.model), self.level)

@@ -182,7 +182,9 @@ class ChannelPruningController(Controller):
 
     @override
     def _apply(self, level: float) -> None:
-        self.masks.set(self._masks_for(level))
+        costs = self._costs
+        found = self._masks_at(level) if costs is None else self._masks_that_save(level, costs)
+        self.masks.set(found)
         if self._norms.hooks:
             alive = {one.name: self._alive(one) for one in self.channels.prunable}
             self._norms.set(self.channels, alive)
@@ -199,11 +201,6 @@ class ChannelPruningController(Controller):
         if self._subject.choice.is_of_sets:
             return sum(not one.after for one in pruned) / len(pruned)
         return _masked_share(pruned)
-
-    def _masks_for(self, level: float) -> dict[str, Tensor]:
-        if self._costs is None:
-            return self._masks_at(level)
-        return self._masks_that_save(level, self._costs)
 
     def _masks_at(self, group_level: float) -> dict[str, Tensor]:
         ranking = self._subject.choice.ranking

@@ -1,6 +1,5 @@
 """Entropy constraint: a grid on every weight."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import final
 
@@ -10,7 +9,7 @@ from nncfx.algorithms.entropy_constraint.config import EntropyConstraintConfig
 from nncfx.algorithms.entropy_constraint.controller import EntropyConstraintController
 from nncfx.algorithms.entropy_constraint.hook import GridHook
 from nncfx.controllers import Builder, plan_on_weights, register_algorithm
-from nncfx.controllers.base.weights import aliases
+from nncfx.controllers.base.weights import hooks_by_weight
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority
 
@@ -27,9 +26,9 @@ class EntropyConstraintBuilder(Builder[EntropyConstraintConfig]):
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
-        after = Priority.SPARSITY + 2
-        planned = plan_on_weights(self, model, GridHook, are_real=True)
-        return [dataclasses.replace(one, priority=after) for one in planned]
+        return plan_on_weights(
+            self, model, GridHook, priority=Priority.SPARSITY + 2, are_real=True
+        )
 
     @override
     def controller(
@@ -37,10 +36,5 @@ class EntropyConstraintBuilder(Builder[EntropyConstraintConfig]):
         model: NNCFNetwork,
         insertions: Sequence[Insertion],
     ) -> EntropyConstraintController:
-        names = aliases(model)
-        hooks = {
-            names[str(one.site)][0]: one.hook
-            for one in insertions
-            if isinstance(one.hook, GridHook)
-        }
+        hooks = hooks_by_weight(model, insertions, GridHook)
         return EntropyConstraintController(model, self.config, hooks)

@@ -9,7 +9,7 @@ from nncfx.algorithms.movement_sparsity.config import MovementSparsityConfig, Sp
 from nncfx.algorithms.movement_sparsity.controller import ALGORITHM, MovementSparsityController
 from nncfx.algorithms.movement_sparsity.mask import MovementMask
 from nncfx.controllers import Builder, register_algorithm, weights_in_scope
-from nncfx.controllers.base.weights import aliases, raw_parameters
+from nncfx.controllers.base.weights import hooks_by_weight, raw_parameters
 from nncfx.errors import CompressionError
 from nncfx.network import NNCFNetwork
 from nncfx.operators import operator_of
@@ -57,12 +57,7 @@ class MovementSparsityBuilder(Builder[MovementSparsityConfig]):
         model: NNCFNetwork,
         insertions: Sequence[Insertion],
     ) -> MovementSparsityController:
-        names = aliases(model)
-        masks = {
-            names[str(one.site)][0]: one.hook
-            for one in insertions
-            if isinstance(one.hook, MovementMask)
-        }
+        masks = hooks_by_weight(model, insertions, MovementMask)
         return MovementSparsityController(model, self.config, masks)
 
 

@@ -9,7 +9,7 @@ from nncfx.algorithms.rb_sparsity.config import RBSparsityConfig
 from nncfx.algorithms.rb_sparsity.controller import RBSparsityController
 from nncfx.algorithms.rb_sparsity.mask import LearnedMask
 from nncfx.controllers import Builder, plan_on_weights, register_algorithm
-from nncfx.controllers.base.weights import aliases
+from nncfx.controllers.base.weights import hooks_by_weight
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion
 
@@ -31,10 +31,5 @@ class RBSparsityBuilder(Builder[RBSparsityConfig]):
         model: NNCFNetwork,
         insertions: Sequence[Insertion],
     ) -> RBSparsityController:
-        names = aliases(model)
-        masks = {
-            names[str(one.site)][0]: one.hook
-            for one in insertions
-            if isinstance(one.hook, LearnedMask)
-        }
+        masks = hooks_by_weight(model, insertions, LearnedMask)
         return RBSparsityController(model, self.config, masks)

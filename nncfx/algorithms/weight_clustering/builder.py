@@ -1,6 +1,5 @@
 """Weight clustering: shared values on every weight."""
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, final
@@ -12,7 +11,7 @@ from nncfx.algorithms.weight_clustering.controller import WeightClusteringContro
 from nncfx.algorithms.weight_clustering.hook import ClusterHook
 from nncfx.config import Fault, config_error
 from nncfx.controllers import Builder, plan_on_weights, register_algorithm
-from nncfx.controllers.base.weights import aliases
+from nncfx.controllers.base.weights import aliases, hooks_by_weight
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority
 
@@ -31,9 +30,7 @@ class WeightClusteringBuilder(Builder[WeightClusteringConfig]):
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         summed = self.config.params.gradient == "sum"
         made = functools.partial(ClusterHook, summed=summed)
-        planned = plan_on_weights(self, model, made, are_real=True)
-        after = Priority.SPARSITY + 1
-        return [dataclasses.replace(one, priority=after) for one in planned]
+        return plan_on_weights(self, model, made, priority=Priority.SPARSITY + 1, are_real=True)
 
     @override
     def controller(
@@ -41,13 +38,8 @@ class WeightClusteringBuilder(Builder[WeightClusteringConfig]):
         model: NNCFNetwork,
         insertions: Sequence[Insertion],
     ) -> WeightClusteringController:
-        names = aliases(model)
-        hooks = {
-            names[str(one.site)][0]: one.hook
-            for one in insertions
-            if isinstance(one.hook, ClusterHook)
-        }
-        own = self._bits_by_parameter(model, names)
+        hooks = hooks_by_weight(model, insertions, ClusterHook)
+        own = self._bits_by_parameter(model, aliases(model))
         bits = {name: own.get(name, self.config.bits) for name in hooks}
         return WeightClusteringController(model, self.config, hooks, bits)
 

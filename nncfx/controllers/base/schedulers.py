@@ -145,9 +145,8 @@ class Scheduler(abc.ABC):
         """Do what a step needs, after the count."""
 
 
-@final
-class EpochScheduler(Scheduler):
-    """Sets the level of a schedule at the beginning of each epoch.
+class _ScheduleScheduler(Scheduler):
+    """Sets the level of a schedule.
 
     From `freeze_epoch` on the level stands where the schedule has it at that epoch, and the
     controller is only touched if it is not there yet: masks stand still.
@@ -165,11 +164,16 @@ class EpochScheduler(Scheduler):
         self.freeze_epoch = freeze_epoch
 
     @property
+    def _time(self) -> float:
+        """The epoch of the schedule, with the fraction of it that has passed."""
+        return self.schedule_epoch
+
+    @property
     @override
     def level(self) -> float:
         if self.current_epoch < 0:
             return asked_of(self.target)
-        return self.schedule.level(min(self.current_epoch, self.freeze_epoch))
+        return self.schedule.level(min(self._time, self.freeze_epoch))
 
     @property
     @override
@@ -178,12 +182,17 @@ class EpochScheduler(Scheduler):
 
     @override
     def _on_epoch(self) -> None:
-        if self.current_epoch < self.freeze_epoch or asked_of(self.target) != self.level:
+        if 0 <= self.schedule_epoch < self.freeze_epoch or asked_of(self.target) != self.level:
             self.target.level = self.level
 
 
 @final
-class StepScheduler(Scheduler):
+class EpochScheduler(_ScheduleScheduler):
+    """Sets the level of a schedule at the beginning of each epoch."""
+
+
+@final
+class StepScheduler(_ScheduleScheduler):
     """Sets the level of a schedule at the beginning of each epoch and of each optimizer step.
 
     The n-th step of an epoch, counted from 0, stands at the fraction n / steps of it. Without
@@ -193,9 +202,6 @@ class StepScheduler(Scheduler):
     Source: NNCF 2.19, `PolynomialSparsityScheduler`, for what is done where steps are not known.
 
     Attributes:
-        target: What it drives.
-        schedule: The level by epoch.
-        freeze_epoch: Epoch from which masks stand still.
         steps: The steps within the epoch.
     """
 
@@ -206,10 +212,7 @@ class StepScheduler(Scheduler):
         freeze_epoch: int,
         steps_per_epoch: int | None = None,
     ) -> None:
-        super().__init__()
-        self.target = target
-        self.schedule = schedule
-        self.freeze_epoch = freeze_epoch
+        super().__init__(target, schedule, freeze_epoch)
         self.steps = StepCounter(steps_per_epoch)
 
     @property
@@ -224,16 +227,8 @@ class StepScheduler(Scheduler):
 
     @property
     @override
-    def level(self) -> float:
-        if self.current_epoch < 0:
-            return asked_of(self.target)
-        epoch = self.schedule_epoch + self.steps.fraction
-        return self.schedule.level(min(epoch, self.freeze_epoch))
-
-    @property
-    @override
-    def final_level(self) -> float:
-        return self.schedule.level(self.freeze_epoch)
+    def _time(self) -> float:
+        return self.schedule_epoch + self.steps.fraction
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -247,16 +242,12 @@ class StepScheduler(Scheduler):
     @override
     def _on_epoch(self) -> None:
         self.steps.begin_epoch(is_restarted=self.is_restarted)
-        self._update()
+        super()._on_epoch()
 
     @override
     def _on_step(self) -> None:
         self.steps.begin_step()
-        self._update()
-
-    def _update(self) -> None:
-        if 0 <= self.schedule_epoch < self.freeze_epoch or asked_of(self.target) != self.level:
-            self.target.level = self.level
+        super()._on_epoch()
 
 
 @final

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import torch
 from torch import nn
@@ -11,7 +11,7 @@ from nncfx.graph import Operation
 from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.network import NNCFNetwork
 from nncfx.operators import NORMS, operation_kind, operator_of
-from nncfx.tracing import WeightSite
+from nncfx.tracing import Insertion, WeightSite
 from nncfx.tracing.record.constant_operands import constant_operands
 
 __all__ = [
@@ -19,11 +19,14 @@ __all__ = [
     "aliases",
     "computed_from",
     "constants_of",
+    "hooks_by_weight",
     "norm_parameters",
     "operation_weights",
     "raw_parameters",
 ]
 
+
+H = TypeVar("H", bound=nn.Module)
 
 _COPIES: Final = frozenset({"clone", "contiguous", "detach"})
 """Functions whose result holds the elements of their input where they were, beside casts."""
@@ -67,6 +70,14 @@ def aliases(model: nn.Module) -> Mapping[str, tuple[str, ...]]:
     for name, parameter in parameters.items():
         by_identity.setdefault(id(parameter), []).append(name)
     return {name: tuple(by_identity[id(one)]) for name, one in parameters.items()}
+
+
+def hooks_by_weight(
+    model: nn.Module, insertions: Iterable[Insertion], kind: type[H]
+) -> dict[str, H]:
+    """Return the hooks of one kind among `insertions`, by the first name of the weight at each."""
+    names = aliases(model)
+    return {names[str(one.site)][0]: one.hook for one in insertions if isinstance(one.hook, kind)}
 
 
 def operation_weights(model: NNCFNetwork, considered: Iterable[Operation]) -> list[Weight]:

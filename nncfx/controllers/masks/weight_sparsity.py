@@ -8,7 +8,9 @@ from typing import Any, Final, final
 from torch import Tensor, nn
 from typing_extensions import override
 
+from nncfx.config import AlgorithmConfig
 from nncfx.controllers.base.builder import Builder
+from nncfx.controllers.base.controller import Controller
 from nncfx.controllers.base.statistics import Statistics, table
 from nncfx.controllers.base.unread_weights import unread_weights
 from nncfx.controllers.base.weights import (
@@ -17,6 +19,7 @@ from nncfx.controllers.base.weights import (
     operation_weights,
     raw_parameters,
 )
+from nncfx.controllers.masks.masking import MaskSet
 from nncfx.errors import CompressionError, shortened
 from nncfx.graph import Operation
 from nncfx.network import NNCFNetwork
@@ -26,6 +29,7 @@ from nncfx.tracing.hooks.store import own_parameters
 
 __all__ = [
     "LayerSparsity",
+    "MaskController",
     "SparsityStatistics",
     "plan_on_weights",
     "sparsity_statistics",
@@ -113,6 +117,31 @@ def sparsity_statistics(
     )
 
 
+class MaskController(Controller):
+    """What masks single weights; how a level is reached is what algorithms say.
+
+    Attributes:
+        config: The algorithm's config.
+        masks: The masks by parameter.
+    """
+
+    config: AlgorithmConfig
+
+    def __init__(self, model: nn.Module, config: AlgorithmConfig, masks: MaskSet) -> None:
+        super().__init__(model, config.algorithm, [config])
+        self.config = config
+        self.masks = masks
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return the weights that have masks, as they are stored."""
+        parameters = raw_parameters(self.model)
+        return {name: parameters[name] for name in self.masks.hooks}
+
+    @override
+    def statistics(self) -> SparsityStatistics:
+        return sparsity_statistics(self.model, self.masks.all_removed(self.model), self.level)
+
+
 def weights_in_scope(
     builder: Builder[Any],
     model: NNCFNetwork,
@@ -179,6 +208,8 @@ def plan_on_weights(
     builder: Builder[Any],
     model: NNCFNetwork,
     hook: Callable[[Tensor], nn.Module],
+    *,
+    priority: int = Priority.SPARSITY,
     **which: Any,  # noqa: ANN401 (handed on)
 ) -> list[Insertion]:
     """Return the insertions that put `hook(weight)` on the weights within the builder's scopes.
@@ -189,6 +220,7 @@ def plan_on_weights(
         builder: Whose config gives the scopes and the algorithm's name.
         model: The wrapped model.
         hook: Makes the hook of a weight.
+        priority: The order of hooks on one weight.
         which: `takes`, `kind` and `are_real` of `weights_in_scope`.
 
     Raises:
@@ -196,7 +228,7 @@ def plan_on_weights(
     """
     parameters = raw_parameters(model)
     return [
-        Insertion(site, one, Priority.SPARSITY, builder.config.algorithm)
+        Insertion(site, one, priority, builder.config.algorithm)
         for weight in weights_in_scope(builder, model, **which)
         for one in [hook(parameters[weight.name].detach())]
         for site in weight.sites
