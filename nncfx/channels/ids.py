@@ -22,6 +22,7 @@ __all__ = [
     "is_broadcast",
     "lifted",
     "narrowed",
+    "no_channels",
     "same_channels",
     "sequence",
     "spread",
@@ -29,6 +30,11 @@ __all__ = [
 ]
 
 NO_CHANNEL: Final = -1
+
+
+def no_channels(shape: Sequence[int]) -> torch.Tensor:
+    """Return the compact grid of `shape` of elements that belong to no channel."""
+    return torch.tensor(NO_CHANNEL, device="cpu").expand(tuple(shape))
 
 
 def varying_axes(grid: torch.Tensor) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from nncfx.channels.ids import (
     is_broadcast,
     lifted,
     narrowed,
+    no_channels,
     sequence,
     varying_axes,
 )
@@ -76,9 +77,7 @@ class ChannelState:
     def ids(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the ids of a tensor: those of a constant are all `NO_CHANNEL`."""
         found = self.grid(tensor)
-        return (
-            torch.tensor(NO_CHANNEL, device="cpu").expand(tensor.shape) if found is None else found
-        )
+        return no_channels(tensor.shape) if found is None else found
 
     def set_grid(self, tensor: torch.Tensor, grid: torch.Tensor) -> None:
         """Note the ids of an activation."""
@@ -371,7 +370,7 @@ class ChannelState:
                 costs = [self._cost(grid) for grid in pair]
                 loser = one if costs[0] <= costs[1] else other
                 self.fix(grids[loser], f"'{place}' broadcasts it over other channels")
-                grids[loser] = torch.tensor(NO_CHANNEL, device="cpu").expand(grids[loser].shape)
+                grids[loser] = no_channels(grids[loser].shape)
         return grids
 
     def _cost(self, grid: torch.Tensor) -> int:

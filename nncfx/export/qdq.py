@@ -13,6 +13,7 @@ from nncfx.export.ir.graph_edits import (
     constant_of,
     consumers,
     input_of,
+    new_node,
     replace_node,
     shared_constant,
 )
@@ -81,11 +82,8 @@ def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:
         _zero_point(grid.zero_point.astype(dtype.numpy()), f"{source.name}_zero_point", graph),
     ]
     producer = source.producer()
-    metadata = {} if producer is None else producer.metadata_props
     along = {} if grid.axis is None else {"axis": grid.axis}
-    quantize = ir.node(
-        "QuantizeLinear", [source, *constants], along, metadata_props=dict(metadata)
-    )
+    quantize = new_node("QuantizeLinear", [source, *constants], producer, along)
     graph.insert_before(node, quantize)
     integers = quantize.outputs[0]
     integers.type, integers.shape = ir.TensorType(dtype), source.shape
@@ -94,11 +92,8 @@ def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:
     least = limits.min + (limits.min < 0)
     if grid.low > least or grid.high < limits.max:
         integers = _clipped(integers, grid, node, graph)
-    replace_node(
-        node,
-        ir.node("DequantizeLinear", [integers, *constants], along, metadata_props=dict(metadata)),
-        graph,
-    )
+    read = new_node("DequantizeLinear", [integers, *constants], producer, along)
+    replace_node(node, read, graph)
 
 
 def _clipped(integers: "ir.Value", grid: Grid, node: "ir.Node", graph: "ir.Graph") -> "ir.Value":
@@ -118,8 +113,7 @@ def _clipped(integers: "ir.Value", grid: Grid, node: "ir.Node", graph: "ir.Graph
         steps = [("Cast", [], clipped), *steps, ("Cast", [], dtype)]
     for operator, further, made in steps:
         along = {"to": made} if operator == "Cast" else {}
-        metadata = dict(quantize.metadata_props)
-        one = ir.node(operator, [integers, *further], along, metadata_props=metadata)
+        one = new_node(operator, [integers, *further], quantize, along)
         graph.insert_before(node, one)
         one.outputs[0].type, one.outputs[0].shape = ir.TensorType(made), integers.shape
         integers = one.outputs[0]

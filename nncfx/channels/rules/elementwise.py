@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from nncfx.channels.ids import (
-    NO_CHANNEL,
     along,
     compact,
+    no_channels,
     sequence,
     spread,
     varying_axes,
@@ -99,7 +99,7 @@ def _of_positions(state: ChannelState, source: Source) -> torch.Tensor:
             ids = state.ledger.carried(source.parameter, axis, source.shape[axis])
             state.ledger.carry(source.parameter, axis, ids, Role.FOLLOWER)
             return along(ids[order], _CHANNEL_AXIS, source.elements.shape)
-    return torch.tensor(NO_CHANNEL, device="cpu").expand(source.elements.shape)
+    return no_channels(source.elements.shape)
 
 
 @channel_rule("along_axis")
@@ -140,7 +140,7 @@ def reduction(state: ChannelState, call: TracedCall) -> None:
     given = (given,) if isinstance(given, int) else given
     axes = {axis % grid.dim() for axis in given} if given else set(range(grid.dim()))
     if living(state, call, grid, axes):
-        return state.set_grid(call.result, _constant(call.result))
+        return state.set_grid(call.result, no_channels(call.result.shape))
     if is_in_torch_attention(call):
         # the mean weights over all heads, computed for every caller and used by few
         return state.fix_if_read(call.result, grid, f"'{place_of(call)}' averages over all heads")
@@ -159,7 +159,6 @@ def per_channel(state: ChannelState, call: TracedCall) -> None:
     """Follow a function with one parameter per channel (batch and instance norm, PReLU)."""
     data, *others = call.operands
     grid = state.ids(data)
-    across = (1,) * (grid.dim() - 1 - _CHANNEL_AXIS)
     ids = sequence(grid, _CHANNEL_AXIS) if varying_axes(grid) == (_CHANNEL_AXIS,) else None
     for tensor in others:
         name = state.names.get(id(tensor))
@@ -167,15 +166,21 @@ def per_channel(state: ChannelState, call: TracedCall) -> None:
             # nearly every norm: one entry per channel, nothing to look for
             state.ledger.carry(name, 0, ids, Role.FOLLOWER)
             continue
-        source = state.source(tensor)
-        if tensor.numel() == 1 and source is None:
-            continue
-        if source is None:
-            state.fix(grid, f"'{place_of(call)}' reads a tensor that is no parameter")
-            continue
-        elements = source.elements.reshape(-1, *across)
-        state.follow(grid, Source(source.parameter, source.shape, elements), place_of(call))
+        if tensor.numel() > 1 or state.source(tensor) is not None:
+            _follow_vector(state, call, tensor, (grid, _CHANNEL_AXIS))
     state.keep_grid(call.result, grid)
+
+
+def _follow_vector(
+    state: ChannelState, call: TracedCall, vector: torch.Tensor, channels: tuple[torch.Tensor, int]
+) -> None:
+    """Note that a parameter has one entry for each channel, which lie along an axis of a grid."""
+    source, (grid, axis) = state.source(vector), channels
+    if source is None:
+        state.fix(grid, f"'{place_of(call)}' reads a tensor that is no parameter")
+        return
+    elements = source.elements.reshape(-1, *(1,) * (grid.dim() - 1 - axis))
+    state.follow(grid, Source(source.parameter, source.shape, elements), place_of(call))
 
 
 @channel_rule("normalisation")
@@ -212,12 +217,8 @@ def group_normalisation(state: ChannelState, call: TracedCall) -> None:
     grid = state.ids(data)
     for position, name in ((2, "weight"), (3, "bias")):
         tensor = argument(call, position, name)
-        source = None if tensor is None else state.source(tensor)
-        if source is not None:
-            elements = source.elements.reshape(-1, *(1,) * (grid.dim() - 2))
-            state.follow(grid, Source(source.parameter, source.shape, elements), place)
-        elif tensor is not None:
-            state.fix(grid, f"'{place}' reads a tensor that is no parameter")
+        if tensor is not None:
+            _follow_vector(state, call, tensor, (grid, _CHANNEL_AXIS))
     return state.set_grid(call.result, grid)
 
 
@@ -231,16 +232,8 @@ def _normalise(state: ChannelState, call: TracedCall, axes: range) -> None:
     data, *parameters = call.operands
     grid = state.ids(data)
     if living(state, call, grid, axes):
-        across = (1,) * (grid.dim() - 1 - axes[0])
         for tensor in parameters:
-            source = state.source(tensor)
-            if source is None:
-                state.fix(grid, f"'{place_of(call)}' reads a tensor that is no parameter")
-            else:
-                elements = source.elements.reshape(-1, *across)
-                state.follow(
-                    grid, Source(source.parameter, source.shape, elements), place_of(call)
-                )
+            _follow_vector(state, call, tensor, (grid, axes[0]))
         return state.set_grid(call.result, grid)
     reason = _NORMALISES
     if not state.living and call.func in AVERAGES:
@@ -276,7 +269,3 @@ def living(
 def _averages_one_axis(call: TracedCall) -> bool:
     shape = argument(call, 1, "normalized_shape")
     return call.func not in LAYER_NORMS or (isinstance(shape, Sequence) and len(shape) == 1)
-
-
-def _constant(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(NO_CHANNEL, device="cpu").expand(tensor.shape)

@@ -3,10 +3,9 @@
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 from torch import nn
 
-from nncfx.export.ir.graph_edits import input_of
+from nncfx.export.ir.graph_edits import input_of, nodes_of
 from nncfx.export.ir.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
 from nncfx.processors import byte_sums_saturate
 from nncfx.quantization.placement.insertions import plans_of
@@ -30,11 +29,8 @@ def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
     """
     return tuple(
         str(node.name)
-        for node in graph
-        if node.op_type in CONTRACTIONS
-        and not node.domain
-        and _is_computed_in_integers(input_of(node))
-        and _is_beyond(input_of(node, 1))
+        for node in nodes_of(graph, *CONTRACTIONS)
+        if _is_computed_in_integers(input_of(node)) and _is_beyond(input_of(node, 1))
     )
 
 
@@ -53,11 +49,9 @@ def warn_overflow(graph: "ir.Graph", target: Target, model: nn.Module) -> None:
 def _is_beyond(value: "ir.Value") -> bool:
     """Return whether `value` is a stored weight with an integer beyond 64."""
     integers = stored_integers(value)
-    return integers is not None and integers.dtype == np.int8 and _peak(integers) > MOST
-
-
-def _peak(integers: npt.NDArray[np.int8]) -> int:
-    return max(int(integers.max(initial=0)), -int(integers.min(initial=0)))
+    if integers is None or integers.dtype != np.int8:
+        return False
+    return max(int(integers.max(initial=0)), -int(integers.min(initial=0))) > MOST
 
 
 def _is_computed_in_integers(value: "ir.Value") -> bool:

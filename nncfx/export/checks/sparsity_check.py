@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nncfx.export.ir.graph_edits import constant_of, input_of
+from nncfx.export.ir.graph_edits import constant_of, input_of, nodes_of
 from nncfx.export.ir.layer_inputs import CONTRACTIONS, stored_integers
 from nncfx.targets import Target
 
@@ -43,11 +43,7 @@ def warn_unused_pattern(graph: "ir.Graph", target: Target) -> None:
 
 def patterned_layers(graph: "ir.Graph") -> tuple[str, ...]:
     """Return the names of layers whose stored weights keep two of four along what they sum up."""
-    return tuple(
-        str(node.name)
-        for node in graph
-        if node.op_type in CONTRACTIONS and not node.domain and _has_pattern(node)
-    )
+    return tuple(str(node.name) for node in nodes_of(graph, *CONTRACTIONS) if _has_pattern(node))
 
 
 def _has_pattern(node: "ir.Node") -> bool:
@@ -56,7 +52,8 @@ def _has_pattern(node: "ir.Node") -> bool:
     values = constant_of(weight) if values is None else values
     if values is None or values.ndim < 2:  # noqa: PLR2004 (no vector is summed up in groups)
         return False
-    by_rows = node.op_type == "Conv" or (node.op_type == "Gemm" and _is_transposed(node))
+    is_turned = bool(node.attributes.get_int("transB", 0))
+    by_rows = node.op_type == "Conv" or (node.op_type == "Gemm" and is_turned)
     summed = np.moveaxis(values, 1 if by_rows else -2, -1)
     if summed.shape[-1] % _OF:
         return False
@@ -68,7 +65,3 @@ def _has_pattern(node: "ir.Node") -> bool:
 def _keeps_two(values: npt.NDArray[Any]) -> bool:
     counts = (values != 0).reshape(-1, _OF).sum(1)
     return bool((counts <= _KEPT).all() and (counts == _KEPT).mean() >= _LEAST)
-
-
-def _is_transposed(node: "ir.Node") -> bool:
-    return "transB" in node.attributes and bool(node.attributes["transB"].as_int())

@@ -1,6 +1,7 @@
 """Small edits of an ONNX graph: read a constant, add a constant, add a node."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,10 @@ __all__ = [
     "consumers",
     "input_of",
     "insert_after_value",
+    "new_node",
     "node_like",
+    "nodes_of",
+    "put_before",
     "replace_node",
     "shared_constant",
     "sole_consumer",
@@ -95,19 +99,43 @@ def input_of(node: "ir.Node", index: int = 0) -> "ir.Value":
     return value
 
 
-def node_like(node: "ir.Node", inputs: "Sequence[ir.Value | None]") -> "ir.Node":
-    """Return a copy of `node`, of one output, that reads `inputs`; it is in no graph yet."""
+def nodes_of(graph: "ir.Graph", *operators: str) -> list["ir.Node"]:
+    """Return the nodes of some of ONNX's operators, in order, whatever becomes of the graph."""
+    return [one for one in graph if one.op_type in operators and not one.domain]
+
+
+def new_node(
+    operator: str,
+    inputs: "Sequence[ir.Value | None]",
+    beside: "ir.Node | None",
+    attributes: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    domain: str = "",
+    like: "ir.Value | None" = None,
+) -> "ir.Node":
+    """Return a node of one output that is in no graph yet.
+
+    Args:
+        operator: its operator.
+        inputs: what it reads.
+        beside: the node whose module it belongs to, if any.
+        attributes: by name.
+        domain: of the operator.
+        like: of whose type and shape its output is; not known without one.
+    """
     import onnx_ir as ir
 
-    copy = ir.node(
-        node.op_type,
-        inputs,
-        {name: one.value for name, one in node.attributes.items()},
-        domain=node.domain,
-        metadata_props=dict(node.metadata_props),
-    )
-    copy.outputs[0].type, copy.outputs[0].shape = node.outputs[0].type, node.outputs[0].shape
-    return copy
+    facts = {} if beside is None else dict(beside.metadata_props)
+    node = ir.node(operator, inputs, attributes, domain=domain, metadata_props=facts)
+    if like is not None:
+        node.outputs[0].type, node.outputs[0].shape = like.type, like.shape
+    return node
+
+
+def node_like(node: "ir.Node", inputs: "Sequence[ir.Value | None]") -> "ir.Node":
+    """Return a copy of `node`, of one output, that reads `inputs`; it is in no graph yet."""
+    given = {name: one.value for name, one in node.attributes.items()}
+    return new_node(node.op_type, inputs, node, given, domain=node.domain, like=node.outputs[0])
 
 
 def consumers(value: "ir.Value") -> list["ir.Node"]:
@@ -119,6 +147,12 @@ def sole_consumer(value: "ir.Value") -> "ir.Node | None":
     """Return the only node that reads `value`; None when several do, or it leaves the graph."""
     nodes = consumers(value)
     return nodes[0] if len(nodes) == 1 and not value.is_graph_output() else None
+
+
+def put_before(layer: "ir.Node", index: int, node: "ir.Node", graph: "ir.Graph") -> None:
+    """Put `node` before `layer`, which reads it as its input number `index`."""
+    graph.insert_before(layer, node)
+    layer.replace_input_with(index, node.outputs[0])
 
 
 def insert_after_value(value: "ir.Value", node: "ir.Node", graph: "ir.Graph") -> None:

@@ -13,6 +13,7 @@ from nncfx.export.ir.graph_edits import (
     constant_of,
     consumers,
     input_of,
+    new_node,
     node_like,
     replace_node,
     sole_consumer,
@@ -230,8 +231,6 @@ def store(weight: IntegerWeight, graph: "ir.Graph") -> None:
 
     The integers are int8 (or as wide as they need); in blocks, of at most 4 bits, int4.
     """
-    import onnx_ir as ir
-
     name = input_of(weight.node).name
     grid = weight.grid
     dtype = number_type(grid, signed_first=True)
@@ -246,11 +245,11 @@ def store(weight: IntegerWeight, graph: "ir.Graph") -> None:
         ("scale", grid.scale, None),
         ("zero_point", grid.zero_point.astype(dtype.numpy()), dtype),
     )
-    node = ir.node(
+    node = new_node(
         "DequantizeLinear",
         [add_constant(graph, f"{name}_{part}", array, kind) for part, array, kind in parts],
+        reader or weight.node,
         attributes,
-        metadata_props=dict((reader or weight.node).metadata_props),
     )
     if weight.node.outputs[0].type is None:  # the exporter knows no types behind its own nodes
         weight.node.outputs[0].type = input_of(weight.node).type

@@ -13,6 +13,8 @@ from nncfx.export.ir.graph_edits import (
     constant_of,
     consumers,
     input_of,
+    new_node,
+    put_before,
     sole_consumer,
 )
 from nncfx.export.ir.layer_inputs import CONTRACTIONS
@@ -150,23 +152,15 @@ def keep_quantizers_apart(graph: "ir.Graph") -> None:
         grid = grid_of(node)
         if grid.axis is not None or grid_of(before).equals(grid):
             continue
-        copy = _clamped_to(grid, source, graph)
-        graph.insert_before(node, copy)
-        node.replace_input_with(0, copy.outputs[0])
+        put_before(node, 0, _clamped_to(grid, source, graph), graph)
 
 
 def _clamped_to(grid: Grid, source: "ir.Value", graph: "ir.Graph") -> "ir.Node":
     """Return a Clip of `source` to the ends of `grid`; it is not in the graph yet."""
-    import onnx_ir as ir
-
     bounds = [
         add_constant(
             graph, f"{source.name}_{end}", np.float32(steps - grid.zero_point) * grid.scale
         )
         for end, steps in (("least", grid.low), ("most", grid.high))
     ]
-    producer = source.producer()
-    metadata = {} if producer is None else producer.metadata_props
-    node = ir.node("Clip", [source, *bounds], metadata_props=dict(metadata))
-    node.outputs[0].type, node.outputs[0].shape = source.type, source.shape
-    return node
+    return new_node("Clip", [source, *bounds], source.producer(), like=source)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nncfx.export.ir.fake_quantize import grid_of, is_fake_quantize
-from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of, node_like
+from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of, node_like, nodes_of
 from nncfx.export.ir.grid_propagation import is_quantized
 from nncfx.export.ir.layer_inputs import CONTRACTIONS
 
@@ -67,12 +67,12 @@ def _part_constants(graph: "ir.Graph") -> bool:
     there was one.
     """
     parted = False
-    for node in [one for one in graph if one.op_type == "Split" and not one.domain]:
+    for node in nodes_of(graph, "Split"):
         values = constant_of(node.inputs[0])
         ends = None if values is None else _ends(node, values)
         if values is None or ends is None:
             continue
-        parts = np.split(values, ends[:-1], _axis(node))
+        parts = np.split(values, ends[:-1], node.attributes.get_int("axis", 0))
         for output, part in zip(node.outputs, parts, strict=True):
             constant = add_constant(graph, str(output.name), part)
             output.replace_all_uses_with(constant, replace_graph_outputs=True)
@@ -81,16 +81,12 @@ def _part_constants(graph: "ir.Graph") -> bool:
     return parted
 
 
-def _axis(node: "ir.Node") -> int:
-    return node.attributes.get_int("axis", 0)
-
-
 def _ends(node: "ir.Node", values: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
     """Return where the parts of `values` end in a `Split`; None where an input says it."""
     if len(node.inputs) > 1:
         sizes = constant_of(node.inputs[1])
         return None if sizes is None else np.cumsum(sizes)
-    length, count = values.shape[_axis(node)], len(node.outputs)
+    length, count = values.shape[node.attributes.get_int("axis", 0)], len(node.outputs)
     ends: npt.NDArray[np.int64] = np.arange(1, count + 1) * -(-length // count)
     return ends.clip(max=length)
 

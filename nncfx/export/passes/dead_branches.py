@@ -125,7 +125,7 @@ def _bias(product: "ir.Node") -> npt.NDArray[Any] | None:
         bias = constant_of(product.inputs[BIAS])
     elif weight.dtype is not None:
         bias = np.zeros(1, weight.dtype.numpy())
-    beta = product.attributes["beta"].as_float() if "beta" in product.attributes else 1
+    beta = product.attributes.get_float("beta", 1.0)
     if bias is None or output.shape is None or beta != 1:
         return None
     spatial = output.shape.rank() - 2 if product.op_type in _CONVOLUTIONS else 0

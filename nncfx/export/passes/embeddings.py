@@ -8,6 +8,8 @@ import numpy.typing as npt
 from nncfx.export.ir.graph_edits import (
     constant_of,
     input_of,
+    new_node,
+    nodes_of,
     replace_node,
     shared_constant,
     sole_consumer,
@@ -76,8 +78,6 @@ def _picks_rows(layer: "ir.Node", weight: IntegerWeight) -> bool:
 
 
 def _gather_blocks(layer: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -> None:
-    import onnx_ir as ir
-
     name, grid = input_of(weight.node).name, weight.grid
     dtype = int4_type(grid)
     table, zero_point = (
@@ -88,18 +88,15 @@ def _gather_blocks(layer: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -
     indices = input_of(layer, 1)
     if layer.op_type == _GATHER_POINTS:
         last = shared_constant(graph, "last_axis", np.array([-1]))
-        flat = ir.node("Squeeze", [indices, last])
+        flat = new_node("Squeeze", [indices, last], None)
         flat.outputs[0].type = indices.type
         graph.insert_before(layer, flat)
         indices = flat.outputs[0]
-    node = ir.node(
-        "GatherBlockQuantized",
-        [table, indices, scale, zero_point],
-        {"gather_axis": 0, "quantize_axis": grid.axis, "block_size": weight.block},
-        domain=_DOMAIN,
-        metadata_props=dict(layer.metadata_props),
+    axes = {"gather_axis": 0, "quantize_axis": grid.axis, "block_size": weight.block}
+    inputs = [table, indices, scale, zero_point]
+    replace_node(
+        layer, new_node("GatherBlockQuantized", inputs, layer, axes, domain=_DOMAIN), graph
     )
-    replace_node(layer, node, graph)
 
 
 def _gather_rows(
@@ -111,21 +108,13 @@ def _gather_rows(
     dtype = number_type(weight.grid, signed_first=True)
     table = shared_constant(graph, f"{name}_integers", weight.integers.astype(dtype.numpy()))
     scales = shared_constant(graph, f"{name}_scale", scale)
-    nodes = [
-        ir.node(layer.op_type, [table, indices], {}),
-        ir.node(layer.op_type, [scales, indices], {}),
-    ]
-    nodes.append(ir.node("Cast", [nodes[0].outputs[0]], {"to": ir.DataType.FLOAT}))
-    for node, kind in zip(nodes, (dtype, ir.DataType.FLOAT, ir.DataType.FLOAT), strict=True):
-        node.metadata_props.update(layer.metadata_props)
-        node.outputs[0].type = ir.TensorType(kind)
-    graph.insert_before(layer, nodes)
-    product = ir.node(
-        "Mul",
-        [nodes[2].outputs[0], nodes[1].outputs[0]],
-        metadata_props=dict(layer.metadata_props),
-    )
-    replace_node(layer, product, graph)
+    rows, steps = (new_node(layer.op_type, [one, indices], layer) for one in (table, scales))
+    floats = new_node("Cast", [rows.outputs[0]], layer, {"to": ir.DataType.FLOAT})
+    rows.outputs[0].type = ir.TensorType(dtype)
+    steps.outputs[0].type = floats.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    graph.insert_before(layer, [rows, steps, floats])
+    factors = [floats.outputs[0], steps.outputs[0]]
+    replace_node(layer, new_node("Mul", factors, layer), graph)
 
 
 def share_tied_tables(graph: "ir.Graph") -> None:
@@ -136,7 +125,7 @@ def share_tied_tables(graph: "ir.Graph") -> None:
     integers in a byte, older versions of ONNX Runtime look up no rows.
     """
     packed = {input_of(node, 1): None for node in graph if node.op_type == "MatMulNBits"}
-    for node in [one for one in graph if one.op_type == "Gather" and not one.domain]:
+    for node in nodes_of(graph, "Gather"):
         table, cast = constant_of(node.inputs[0]), sole_consumer(node.outputs[0])
         if table is None or table.dtype != np.int8 or cast is None or cast.op_type != "Cast":
             continue
@@ -172,16 +161,11 @@ def _look_up(look_up: "ir.Node", cast: "ir.Node", packed: "ir.Value", sizes: lis
     assert isinstance(graph, ir.Graph)  # noqa: S101 (it comes out of one)
     shape = shared_constant(graph, f"rows_of_{sizes[-1]}_{len(sizes)}", np.array(sizes))
     middle = shared_constant(graph, "middle_of_bytes", np.array(_MIDDLE, np.float32))
-    blocks = ir.node("Gather", [packed, input_of(look_up, 1)], {"axis": 0})
-    rows = ir.node("Reshape", [blocks.outputs[0], shape])
-    counted = ir.node("Cast", [rows.outputs[0]], {"to": ir.DataType.FLOAT})
-    kinds = (ir.DataType.UINT8, ir.DataType.UINT8, ir.DataType.FLOAT)
-    for node, kind in zip((blocks, rows, counted), kinds, strict=True):
-        node.outputs[0].type = ir.TensorType(kind)
-        node.metadata_props.update(look_up.metadata_props)
+    blocks = new_node("Gather", [packed, input_of(look_up, 1)], look_up, {"axis": 0})
+    rows = new_node("Reshape", [blocks.outputs[0], shape], look_up)
+    counted = new_node("Cast", [rows.outputs[0]], look_up, {"to": ir.DataType.FLOAT})
+    blocks.outputs[0].type = rows.outputs[0].type = ir.TensorType(ir.DataType.UINT8)
+    counted.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
     graph.insert_before(cast, [blocks, rows, counted])
-    centred = ir.node(
-        "Sub", [counted.outputs[0], middle], metadata_props=dict(look_up.metadata_props)
-    )
-    replace_node(cast, centred, graph)
+    replace_node(cast, new_node("Sub", [counted.outputs[0], middle], look_up), graph)
     graph.remove(look_up, safe=True)

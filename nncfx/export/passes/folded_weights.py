@@ -13,6 +13,9 @@ from nncfx.export.ir.graph_edits import (
     constant_of,
     consumers,
     input_of,
+    new_node,
+    nodes_of,
+    put_before,
     replace_node,
 )
 
@@ -46,7 +49,7 @@ def pack_int4(model: "ir.Model") -> None:
     if not _casts_int4(model):
         return
     cast: dict[ir.Value, ir.Value] = {}
-    for node in [one for one in graph if one.op_type == _DECODER and not one.domain]:
+    for node in nodes_of(graph, _DECODER):
         stored = input_of(node)
         if stored in cast:
             node.replace_input_with(0, cast[stored])
@@ -54,12 +57,9 @@ def pack_int4(model: "ir.Model") -> None:
         packed = _packed(stored, graph)
         if packed is None:
             continue
-        unpack = ir.node("Cast", [packed], {"to": ir.DataType.INT8})
-        unpack.metadata_props.update(node.metadata_props)
-        unpack.outputs[0].type, unpack.outputs[0].shape = stored.type, stored.shape
-        graph.insert_before(node, unpack)
+        unpack = new_node("Cast", [packed], node, {"to": ir.DataType.INT8}, like=stored)
+        put_before(node, 0, unpack, graph)
         cast[stored] = unpack.outputs[0]
-        node.replace_input_with(0, unpack.outputs[0])
 
 
 def _casts_int4(model: "ir.Model") -> bool:
@@ -86,11 +86,10 @@ def decode_on_loading(model: "ir.Model") -> None:
     without quantized activations, it would decode the weights anew in each call, which takes as
     long as the layers themselves. The file holds the same integers, the numbers are the same bits.
     """
-    nodes = [one for one in model.graph if not one.domain]
     # beside quantized activations a convolution's kernel is one of integers
-    is_float = all(one.op_type != "QuantizeLinear" for one in nodes)
-    layers = _RECURRENT | _CONVOLUTIONS if is_float else _RECURRENT
-    for node in [one for one in nodes if one.op_type == _DECODER]:
+    is_quantized = nodes_of(model.graph, "QuantizeLinear")
+    layers = _RECURRENT if is_quantized else _RECURRENT | _CONVOLUTIONS
+    for node in nodes_of(model.graph, _DECODER):
         if _is_symmetric_weight(node) and _is_read_by(layers, node):
             _write_steps(node, model)
 
@@ -119,16 +118,11 @@ def _write_steps(node: "ir.Node", model: "ir.Model") -> None:
     values, scale = (constant_of(input_of(node, index)) for index in (0, 1))
     assert values is not None and scale is not None  # noqa: S101, PT018 (it was asked)
     if scale.ndim:
-        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 1
+        axis = node.attributes.get_int("axis", 1)
         scale = scale.reshape([-1 if one == axis else 1 for one in range(values.ndim)])
     steps = add_constant(graph, f"{stored.name}_steps", scale)
     packed = _packed(stored, graph) if _casts_int4(model) else None
-    cast = ir.node(
-        "Cast", [stored if packed is None else packed], {"to": steps.dtype or ir.DataType.FLOAT}
-    )
-    product = ir.node("Mul", [cast.outputs[0], steps])
-    for one in (cast, product):
-        one.metadata_props.update(node.metadata_props)
-        one.outputs[0].type, one.outputs[0].shape = decoded.type, decoded.shape
+    to = {"to": steps.dtype or ir.DataType.FLOAT}
+    cast = new_node("Cast", [stored if packed is None else packed], node, to, like=decoded)
     graph.insert_before(node, cast)
-    replace_node(node, product, graph)
+    replace_node(node, new_node("Mul", [cast.outputs[0], steps], node), graph)

@@ -11,6 +11,9 @@ from nncfx.export.ir.graph_edits import (
     consumers,
     input_of,
     insert_after_value,
+    new_node,
+    nodes_of,
+    put_before,
     shared_constant,
 )
 from nncfx.export.ir.grid_propagation import is_movement
@@ -73,9 +76,9 @@ def add_quantizer_barriers(graph: "ir.Graph") -> None:
     known = constant_nodes(graph)
     for node in [one for one in graph if not one.domain]:
         if _pads_channels(node):
-            _put_before(node, 0, graph)
+            put_before(node, 0, maximum_with_least(input_of(node), node, graph), graph)
         if _decodes_weight(node) or (node in known and _is_integer_layer(node)):
-            _put_before(node, 1, graph)
+            put_before(node, 1, maximum_with_least(input_of(node, 1), node, graph), graph)
         if _needs_barrier(node):
             value = node.outputs[0]
             readers = list(value.uses())
@@ -83,12 +86,6 @@ def add_quantizer_barriers(graph: "ir.Graph") -> None:
             insert_after_value(value, behind, graph)
             for reader, index in readers:
                 reader.replace_input_with(index, behind.outputs[0])
-
-
-def _put_before(node: "ir.Node", index: int, graph: "ir.Graph") -> None:
-    before = maximum_with_least(input_of(node, index), node, graph)
-    graph.insert_before(node, before)
-    node.replace_input_with(index, before.outputs[0])
 
 
 def _pads_channels(node: "ir.Node") -> bool:
@@ -152,12 +149,8 @@ def maximum_with_least(value: "ir.Value", like: "ir.Node", graph: "ir.Graph") ->
 
     OpenVINO moves neither quantizers nor scales past it.
     """
-    import onnx_ir as ir
-
     least = shared_constant(graph, "negative_infinity", np.array(-np.inf, np.float32))
-    node = ir.node("Max", [value, least], metadata_props=dict(like.metadata_props))
-    node.outputs[0].type, node.outputs[0].shape = value.type, value.shape
-    return node
+    return new_node("Max", [value, least], like, like=value)
 
 
 def _reaches(value: "ir.Value", wanted: "Callable[[ir.Node], bool]") -> bool:
@@ -191,11 +184,7 @@ def _keep_float_weights(graph: "ir.Graph") -> None:
     It leaves alone what has a scale for each channel; here these are all the same, and every value
     read is what it was.
     """
-    import onnx_ir as ir
-
-    for layer in list(graph):
-        if layer.op_type not in OUTPUT_AXIS or layer.domain:
-            continue
+    for layer in nodes_of(graph, *OUTPUT_AXIS):
         floats = input_of(layer)
         read = floats.producer()
         if read is None or not is_dequantized(floats) or is_dequantized(input_of(layer, 1)):
@@ -204,21 +193,12 @@ def _keep_float_weights(graph: "ir.Graph") -> None:
         grid = [constant_of(value) for value in read.inputs[1:]]
         if not isinstance(count, int) or any(one is None or one.size != 1 for one in grid):
             continue
-        node = ir.node(
-            "DequantizeLinear",
-            [
-                input_of(read),
-                *(
-                    add_constant(graph, f"{layer.name}_{name}", np.full(count, one))
-                    for name, one in zip(("scale", "zero_point"), grid, strict=False)
-                ),
-            ],
-            {"axis": _CHANNELS},
-            metadata_props=dict(layer.metadata_props),
-        )
-        node.outputs[0].type, node.outputs[0].shape = floats.type, floats.shape
-        graph.insert_before(layer, node)
-        layer.replace_input_with(0, node.outputs[0])
+        along = [
+            add_constant(graph, f"{layer.name}_{name}", np.full(count, one))
+            for name, one in zip(("scale", "zero_point"), grid, strict=False)
+        ]
+        inputs, axis = [input_of(read), *along], {"axis": _CHANNELS}
+        put_before(layer, 0, new_node("DequantizeLinear", inputs, layer, axis, like=floats), graph)
 
 
 def _prevent_softmax_tables(graph: "ir.Graph") -> None:
@@ -229,8 +209,8 @@ def _prevent_softmax_tables(graph: "ir.Graph") -> None:
     the largest float / e**5 is divided by the output's scale first). In float it takes half as
     long (`benchmarks/softmax_kernels.py`).
     """
-    for softmax in list(graph):
-        if softmax.op_type == "Softmax" and is_dequantized(input_of(softmax)):
+    for softmax in nodes_of(graph, "Softmax"):
+        if is_dequantized(input_of(softmax)):
             prevent_quantizer_fusion(softmax, graph)
 
 
@@ -241,18 +221,13 @@ def _keep_axes_of_cubic_resizes(graph: "ir.Graph") -> None:
     on, also past a resize, of which it then has no such kernel and refuses the file. They stay
     before a `DepthToSpace`, which it does not leave out either, as it would a reshaping.
     """
-    import onnx_ir as ir
-
-    for resize in list(graph):
-        is_cubic = resize.op_type == "Resize" and resize.attributes.get_string("mode") == "cubic"
+    for resize in nodes_of(graph, "Resize"):
+        is_cubic = resize.attributes.get_string("mode") == "cubic"
         if not is_cubic or resize.attributes.get_int("antialias"):
             continue
         scales = constant_of(resize.inputs[2])
         if scales is not None and scales.size and scales.min() >= 1:
             continue
         image = input_of(resize)
-        facts = dict(resize.metadata_props)
-        same = ir.node("DepthToSpace", [image], {"blocksize": 1}, metadata_props=facts)
-        same.outputs[0].type, same.outputs[0].shape = image.type, image.shape
-        graph.insert_before(resize, same)
-        resize.replace_input_with(0, same.outputs[0])
+        same = new_node("DepthToSpace", [image], resize, {"blocksize": 1}, like=image)
+        put_before(resize, 0, same, graph)

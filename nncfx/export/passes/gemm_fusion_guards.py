@@ -8,6 +8,8 @@ from nncfx.export.ir.graph_edits import (
     constant_of,
     consumers,
     input_of,
+    new_node,
+    nodes_of,
     replace_node,
     shared_constant,
     sole_consumer,
@@ -26,7 +28,6 @@ __all__ = [
 
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
 _MATRIX_NDIM: Final = 2
-_PRODUCTS: Final = frozenset({"Gemm", "MatMul"})
 
 
 def prevent_clamp_fusion(graph: "ir.Graph") -> None:
@@ -35,8 +36,8 @@ def prevent_clamp_fusion(graph: "ir.Graph") -> None:
     ONNX Runtime takes `Relu` and `Clip` for the end of the `Gemm`, finds no quantizer behind, and
     computes it all in float.
     """
-    for layer in list(graph):
-        if layer.op_type != "Gemm" or layer.domain or not is_dequantized(input_of(layer, 1)):
+    for layer in nodes_of(graph, "Gemm"):
+        if not is_dequantized(input_of(layer, 1)):
             continue
         clamp = sole_consumer(layer.outputs[0])
         if clamp is None or clamp.op_type not in _CLAMPS or not is_dequantized(input_of(layer)):
@@ -48,8 +49,6 @@ def prevent_clamp_fusion(graph: "ir.Graph") -> None:
 
 
 def _write_bounds(clamp: "ir.Node", graph: "ir.Graph") -> None:
-    import onnx_ir as ir
-
     bounds = clamp.inputs[1:]
     if clamp.op_type == "Relu":
         bounds = (shared_constant(graph, "zero", np.asarray(0, np.float32)),)
@@ -57,10 +56,8 @@ def _write_bounds(clamp: "ir.Node", graph: "ir.Graph") -> None:
     for operator, bound in zip(("Max", "Min"), bounds, strict=False):
         if bound is None:
             continue
-        node = ir.node(operator, [value, bound], metadata_props=dict(clamp.metadata_props))
-        value = node.outputs[0]
-        value.type, value.shape = clamp.outputs[0].type, clamp.outputs[0].shape
-        nodes.append(node)
+        nodes.append(new_node(operator, [value, bound], clamp, like=clamp.outputs[0]))
+        value = nodes[-1].outputs[0]
     if nodes:
         graph.insert_before(clamp, nodes[:-1])
         replace_node(clamp, nodes[-1], graph)
@@ -72,9 +69,7 @@ def prevent_result_fusion(graph: "ir.Graph") -> None:
     ONNX Runtime has a kernel that ends in integers and one that ends in float, and takes neither
     where a quantizer and something else read the result.
     """
-    for node in list(graph):
-        if node.op_type not in _PRODUCTS or node.domain:
-            continue
+    for node in nodes_of(graph, "Gemm", "MatMul"):
         are_integers = all(is_dequantized(input_of(node, index)) for index in (0, 1))
         result = node.outputs[0]
         is_float = any(one.op_type != "QuantizeLinear" for one in consumers(result))
@@ -84,14 +79,11 @@ def prevent_result_fusion(graph: "ir.Graph") -> None:
 
 def prevent_quantizer_fusion(node: "ir.Node", graph: "ir.Graph") -> None:
     """Put a maximum of one tensor, which changes nothing, between `node` and its quantizers."""
-    import onnx_ir as ir
-
     output = node.outputs[0]
     quantizers = [one for one in consumers(output) if one.op_type == "QuantizeLinear"]
     if not quantizers:
         return
-    same = ir.node("Max", [output], metadata_props=dict(node.metadata_props))
-    same.outputs[0].type, same.outputs[0].shape = output.type, output.shape
+    same = new_node("Max", [output], node, like=output)
     graph.insert_after(node, same)
     for one in quantizers:
         one.replace_input_with(0, same.outputs[0])
@@ -105,9 +97,7 @@ def prevent_bias_fusion(graph: "ir.Graph") -> None:
     then stands between them and the product, which is computed in float. It does not where the
     bias has more axes than a matrix. An open batch keeps it from that as well.
     """
-    for node in list(graph):
-        if node.op_type != "MatMul" or node.domain:
-            continue
+    for node in nodes_of(graph, "MatMul"):
         if not all(is_dequantized(input_of(node, index)) for index in (0, 1)):
             continue
         result = node.outputs[0]

@@ -9,7 +9,10 @@ from nncfx.export.ir.graph_edits import (
     add_constant,
     constant_of,
     input_of,
+    new_node,
     node_like,
+    nodes_of,
+    put_before,
     replace_node,
     shared_constant,
 )
@@ -35,10 +38,8 @@ def add_integer_biases(graph: "ir.Graph") -> None:
     switched off), the weight's scale grows until it has not: what is rounded away there is less
     than 1e-7 of the bias for each weight. ONNX Runtime would wrap such a bias around.
     """
-    import onnx_ir as ir
-
-    for layer in list(graph):
-        if layer.op_type not in OUTPUT_AXIS or layer.domain or len(layer.inputs) <= BIAS:
+    for layer in nodes_of(graph, *OUTPUT_AXIS):
+        if len(layer.inputs) <= BIAS:
             continue
         bias = constant_of(layer.inputs[BIAS])
         if bias is None or bias.ndim != 1 or _product_scale(layer) is None:
@@ -54,18 +55,13 @@ def add_integer_biases(graph: "ir.Graph") -> None:
         value = input_of(layer, BIAS)
         name = value.name
         integers = np.rint(bias.astype(np.float64) / scale)
-        node = ir.node(
-            "DequantizeLinear",
-            [
-                add_constant(graph, f"{name}_integers", integers.astype(np.int32)),
-                _scale_in_file(layer, scale, f"{name}_scale", graph),
-            ],
-            {"axis": 0} if scale.ndim else {},
-            metadata_props=dict(layer.metadata_props),
-        )
-        node.outputs[0].type, node.outputs[0].shape = value.type, value.shape
-        graph.insert_before(layer, node)
-        layer.replace_input_with(BIAS, node.outputs[0])
+        inputs = [
+            add_constant(graph, f"{name}_integers", integers.astype(np.int32)),
+            _scale_in_file(layer, scale, f"{name}_scale", graph),
+        ]
+        along = {"axis": 0} if scale.ndim else {}
+        node = new_node("DequantizeLinear", inputs, layer, along, like=value)
+        put_before(layer, BIAS, node, graph)
 
 
 def separate_biases(graph: "ir.Graph") -> None:
@@ -76,13 +72,11 @@ def separate_biases(graph: "ir.Graph") -> None:
     read twice it moves the bias into the quantizer behind, wrongly. A sum with a constant in shape
     is as fast.
     """
-    import onnx_ir as ir
-
-    if not any(node.op_type == "QuantizeLinear" for node in graph):
+    if not nodes_of(graph, "QuantizeLinear"):
         return
-    for layer in list(graph):
+    for layer in nodes_of(graph, *_CONVOLUTIONS):
         shape = layer.outputs[0].shape
-        if layer.op_type not in _CONVOLUTIONS or layer.domain or len(layer.inputs) <= BIAS:
+        if len(layer.inputs) <= BIAS:
             continue
         bias = constant_of(layer.inputs[BIAS])
         if bias is None or shape is None or all(isinstance(size, int) for size in shape):
@@ -91,11 +85,8 @@ def separate_biases(graph: "ir.Graph") -> None:
         product.name = layer.name
         name = f"{input_of(layer, BIAS).name}_column"
         column = shared_constant(graph, name, bias.reshape(-1, *[1] * (shape.rank() - 2)))
-        facts = dict(layer.metadata_props)
         graph.insert_before(layer, product)
-        replace_node(
-            layer, ir.node("Add", [product.outputs[0], column], metadata_props=facts), graph
-        )
+        replace_node(layer, new_node("Add", [product.outputs[0], column], layer), graph)
 
 
 def _scale_in_file(
@@ -105,8 +96,6 @@ def _scale_in_file(
 
     Of two float32 the product is exact in float64, so that either way it is rounded once.
     """
-    import onnx_ir as ir
-
     product = _product_scale(layer)
     if scale.size < _COMPUTED or product is None or product.size < scale.size:
         return add_constant(graph, name, scale.astype(np.float32))
@@ -115,8 +104,7 @@ def _scale_in_file(
         for index in range(2)
         if (source := input_of(layer, index).producer()) is not None
     ]
-    node = ir.node("Mul", factors, metadata_props=dict(layer.metadata_props))
-    node.outputs[0].type, node.outputs[0].shape = factors[1].type, factors[1].shape
+    node = new_node("Mul", factors, layer, like=factors[1])
     graph.insert_before(layer, node)
     return node.outputs[0]
 

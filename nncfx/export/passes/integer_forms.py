@@ -11,6 +11,9 @@ from nncfx.export.ir.graph_edits import (
     add_constant,
     constant_of,
     input_of,
+    new_node,
+    nodes_of,
+    put_before,
     replace_node,
     shared_constant,
     sole_consumer,
@@ -39,9 +42,8 @@ _IMAGE_AXES: Final = [2, 3]
 
 def use_global_pooling(graph: "ir.Graph") -> None:
     """Turn each mean over a quantized image into a global average pooling."""
-    for node in list(graph):
-        if node.op_type == "ReduceMean" and _is_mean_over_image(node):
-            _pool(node, graph)
+    for node in filter(_is_mean_over_image, nodes_of(graph, "ReduceMean")):
+        _pool(node, graph)
 
 
 def leave_out_borders(graph: "ir.Graph") -> None:
@@ -50,10 +52,10 @@ def leave_out_borders(graph: "ir.Graph") -> None:
     That is what they do where nothing is put around the image (`ceil_mode` of an odd size), but
     ONNX Runtime's integer kernel divides by the whole window unless the padding is left out.
     """
-    for node in graph:
-        if node.op_type != "AveragePool" or node.domain or not _flag(node, "ceil_mode"):
+    for node in nodes_of(graph, "AveragePool"):
+        if not _flag(node, "ceil_mode"):
             continue
-        pads = node.attributes["pads"].as_ints() if "pads" in node.attributes else ()
+        pads = node.attributes.get_ints("pads", ())
         if not any(pads):
             node.attributes.pop("count_include_pad", None)
         elif _flag(node, "count_include_pad") and _reaches_beyond(node, pads):
@@ -71,13 +73,11 @@ def average_padding_in_float(graph: "ir.Graph") -> None:
     OpenVINO puts bytes of 0 around the bytes of the image, which stand for zeros only where the
     zero point is 0. No scale moves past a maximum.
     """
-    for node in list(graph):
-        pads = node.attributes.get_ints("pads", ()) if node.op_type == "AveragePool" else ()
+    for node in nodes_of(graph, "AveragePool"):
+        pads = node.attributes.get_ints("pads", ())
         if not any(pads) or not _flag(node, "count_include_pad") or _has_zeros_of_0(node):
             continue
-        floats = maximum_with_least(input_of(node), node, graph)
-        graph.insert_before(node, floats)
-        node.replace_input_with(0, floats.outputs[0])
+        put_before(node, 0, maximum_with_least(input_of(node), node, graph), graph)
 
 
 def _has_zeros_of_0(node: "ir.Node") -> bool:
@@ -90,8 +90,8 @@ def _has_zeros_of_0(node: "ir.Node") -> bool:
 
 def wrap_by_slices(graph: "ir.Graph") -> None:
     """Write circular padding as the concatenation of what it is: OpenVINO reads no other form."""
-    for node in list(graph):
-        if node.op_type != "Pad" or node.attributes.get_string("mode") != "wrap":
+    for node in nodes_of(graph, "Pad"):
+        if node.attributes.get_string("mode") != "wrap":
             continue
         pads = constant_of(node.inputs[1])
         if len(node.inputs) > 3 or pads is None or pads.min() < 0:  # noqa: PLR2004 (axes of its own)
@@ -109,8 +109,6 @@ def _wrapped(
     value: "ir.Value", axis: int, before: int, after: int, pad: "ir.Node", graph: "ir.Graph"
 ) -> "ir.Value":
     """Return `value` with its last `before` entries in front of it and its first ones behind."""
-    import onnx_ir as ir
-
     last = (-before, np.iinfo(np.int64).max)
     bounds = [last] * bool(before) + [None] + [(0, after)] * bool(after)
     parts: list[ir.Value] = []
@@ -120,13 +118,13 @@ def _wrapped(
             continue
         numbers = [np.array([number], np.int64) for number in (*one, axis)]
         inputs = [shared_constant(graph, f"index_{each.item()}", each) for each in numbers]
-        part = ir.node("Slice", [value, *inputs], metadata_props=dict(pad.metadata_props))
+        part = new_node("Slice", [value, *inputs], pad)
         part.outputs[0].type = value.type
         graph.insert_before(pad, part)
         parts.append(part.outputs[0])
     if len(parts) == 1:
         return value
-    whole = ir.node("Concat", parts, {"axis": axis}, metadata_props=dict(pad.metadata_props))
+    whole = new_node("Concat", parts, pad, {"axis": axis})
     whole.outputs[0].type = value.type
     graph.insert_before(pad, whole)
     return whole.outputs[0]
@@ -145,7 +143,7 @@ def _reaches_beyond(node: "ir.Node", pads: Sequence[int]) -> bool:
 
 
 def _flag(node: "ir.Node", name: str) -> bool:
-    return name in node.attributes and node.attributes[name].as_int() == 1
+    return node.attributes.get_int(name, 0) == 1
 
 
 def use_matrix_products(graph: "ir.Graph", weights: Iterable[IntegerWeight]) -> None:
@@ -165,9 +163,7 @@ def scale_after_products(graph: "ir.Graph") -> None:
     Attention is exported with queries and keys scaled before their product, which would then read
     floats.
     """
-    for node in list(graph):
-        if node.op_type != "MatMul" or node.domain:
-            continue
+    for node in nodes_of(graph, "MatMul"):
         scaled = [_scaled(input_of(node, index)) for index in (0, 1)]
         if None in scaled:
             continue
@@ -189,15 +185,10 @@ def _scaled(value: "ir.Value") -> "tuple[ir.Value, np.float32] | None":
 def _scale_result(
     node: "ir.Node", operands: "tuple[ir.Value, ir.Value]", factor: np.float32, graph: "ir.Graph"
 ) -> None:
-    import onnx_ir as ir
-
-    metadata = dict(node.metadata_props)
-    product = ir.node("MatMul", operands, metadata_props=metadata)
+    product = new_node("MatMul", operands, node, like=node.outputs[0])
     graph.insert_before(node, product)
-    result, name = product.outputs[0], node.outputs[0].name
-    result.type, result.shape = node.outputs[0].type, node.outputs[0].shape
-    scale = add_constant(graph, f"{name}_factor", np.asarray(factor))
-    replace_node(node, ir.node("Mul", [result, scale], metadata_props=metadata), graph)
+    scale = add_constant(graph, f"{node.outputs[0].name}_factor", np.asarray(factor))
+    replace_node(node, new_node("Mul", [product.outputs[0], scale], node), graph)
 
 
 def _is_mean_over_image(node: "ir.Node") -> bool:
@@ -210,18 +201,14 @@ def _is_mean_over_image(node: "ir.Node") -> bool:
 
 
 def _pool(node: "ir.Node", graph: "ir.Graph") -> None:
-    import onnx_ir as ir
-
     source = input_of(node)
-    metadata = node.metadata_props
-    pooling = ir.node("GlobalAveragePool", [source], metadata_props=dict(metadata))
-    if "keepdims" not in node.attributes or node.attributes["keepdims"].as_int() == 1:
+    pooling = new_node("GlobalAveragePool", [source], node)
+    if node.attributes.get_int("keepdims", 1) == 1:
         replace_node(node, pooling, graph)
         return
     graph.insert_before(node, pooling)
     pooling.outputs[0].type = source.type
-    flat = ir.node("Flatten", [pooling.outputs[0]], {"axis": 1}, metadata_props=dict(metadata))
-    replace_node(node, flat, graph)
+    replace_node(node, new_node("Flatten", [pooling.outputs[0]], node, {"axis": 1}), graph)
 
 
 def _is_on_one_pixel(node: "ir.Node") -> bool:
@@ -236,16 +223,10 @@ def _is_on_one_pixel(node: "ir.Node") -> bool:
 def _use_matrix_product(node: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -> None:
     import onnx_ir as ir
 
-    metadata = node.metadata_props
-    rows = ir.node("Flatten", [input_of(node)], {"axis": 1}, metadata_props=dict(metadata))
-    product = ir.node(
-        "Gemm",
-        [rows.outputs[0], *node.inputs[1:]],
-        {"transB": 1},
-        metadata_props=dict(metadata),
-    )
+    rows = new_node("Flatten", [input_of(node)], node, {"axis": 1})
+    product = new_node("Gemm", [rows.outputs[0], *node.inputs[1:]], node, {"transB": 1})
     axes = add_constant(graph, "image_axes", np.array(_IMAGE_AXES))
-    image = ir.node("Unsqueeze", [product.outputs[0], axes], metadata_props=dict(metadata))
+    image = new_node("Unsqueeze", [product.outputs[0], axes], node)
     weight.integers = weight.integers.reshape(weight.integers.shape[:2])
     weight.node.outputs[0].shape = ir.Shape(weight.integers.shape)
     graph.insert_before(node, [rows, product])

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from nncfx.export.ir.graph_edits import consumers, input_of, replace_node, shared_constant
+from nncfx.export.ir.graph_edits import (
+    consumers,
+    input_of,
+    new_node,
+    replace_node,
+    shared_constant,
+)
 from nncfx.export.ir.grid_propagation import is_quantized
 from nncfx.export.ir.integer_weights import IntegerWeight
 
@@ -126,8 +132,6 @@ def _products(
     layer: "ir.Node", matrix: _Matrix, graph: "ir.Graph", accuracy_level: int
 ) -> "ir.Node":
     """Return the node that stands for `layer`; it is not in the graph yet."""
-    import onnx_ir as ir
-
     bias = layer.inputs[2:]
     if accuracy_level != IN_FLOAT or matrix.bits == _BITS[0]:
         return _product(layer, matrix, bias, graph, accuracy_level)
@@ -137,9 +141,7 @@ def _products(
         _product(layer, low, (), graph, accuracy_level),
     ]
     graph.insert_after(layer, terms)
-    return ir.node(
-        "Add", [one.outputs[0] for one in terms], metadata_props=dict(layer.metadata_props)
-    )
+    return new_node("Add", [one.outputs[0] for one in terms], layer)
 
 
 def _halves(matrix: _Matrix) -> Iterator[_Matrix]:
@@ -163,8 +165,6 @@ def _product(
     accuracy_level: int,
 ) -> "ir.Node":
     """Return the packed product that reads what `layer` reads, and adds `bias`."""
-    import onnx_ir as ir
-
     outputs, length = matrix.integers.shape
     blocks = matrix.scale.shape[1]
     padded = np.pad(matrix.integers, ((0, 0), (0, blocks * matrix.block - length)))
@@ -179,19 +179,14 @@ def _product(
         inputs.append(shared_constant(graph, f"{matrix.name}_zero_point", zero_points))
     if bias:
         inputs += [*[None] * (5 - len(inputs)), *bias]
-    return ir.node(
-        "MatMulNBits",
-        inputs,
-        {
-            "K": length,
-            "N": outputs,
-            "bits": matrix.bits,
-            "block_size": matrix.block,
-            "accuracy_level": accuracy_level,
-        },
-        domain=_DOMAIN,
-        metadata_props=dict(layer.metadata_props),
-    )
+    sizes = {
+        "K": length,
+        "N": outputs,
+        "bits": matrix.bits,
+        "block_size": matrix.block,
+        "accuracy_level": accuracy_level,
+    }
+    return new_node("MatMulNBits", inputs, layer, sizes, domain=_DOMAIN)
 
 
 def _bytes(rows: npt.NDArray[np.int64], bits: int) -> npt.NDArray[np.uint8]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nncfx.export.ir.fake_quantize import DOMAIN, FAKE_QUANTIZE, grid_of, is_fake_quantize
-from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of
+from nncfx.export.ir.graph_edits import add_constant, constant_of, input_of, new_node
 from nncfx.targets import Target
 
 if TYPE_CHECKING:
@@ -207,16 +207,10 @@ def _written(arranged: _Arranged, node: "ir.Node", index: int, graph: "ir.Graph"
         for part, array in (("grid", arranged.scale), ("zero", arranged.zero_point))
     ]
     low, high = arranged.ends
-    metadata = dict(node.metadata_props)
-    rounded = ir.node(
-        FAKE_QUANTIZE,
-        [rows, *grid],
-        {"axis": 0, "quant_min": low, "quant_max": high},
-        domain=DOMAIN,
-        metadata_props=metadata,
-    )
+    limits = {"axis": 0, "quant_min": low, "quant_max": high}
+    rounded = new_node(FAKE_QUANTIZE, [rows, *grid], node, limits, domain=DOMAIN)
     shape = add_constant(graph, f"{name}_shape", np.array(values.shape))
-    reshaped = ir.node("Reshape", [rounded.outputs[0], shape], metadata_props=metadata)
+    reshaped = new_node("Reshape", [rounded.outputs[0], shape], node)
     graph.insert_before(node, [rounded, reshaped])
     for one, size in ((rounded, (values.size // width, width)), (reshaped, values.shape)):
         one.outputs[0].type, one.outputs[0].shape = rows.type, ir.Shape(size)

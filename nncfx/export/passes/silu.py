@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from nncfx.export.ir.fake_quantize import DOMAIN, FAKE_QUANTIZE, grid_of, is_fake_quantize
-from nncfx.export.ir.graph_edits import consumers, input_of, shared_constant
+from nncfx.export.ir.graph_edits import consumers, input_of, new_node, shared_constant
 from nncfx.quantization import SIGMOID_STEPS
 
 if TYPE_CHECKING:
@@ -60,24 +60,15 @@ def _multiply(
     x: "ir.Value", product: "ir.Node", readers: "Sequence[ir.Node]", graph: "ir.Graph"
 ) -> None:
     """Let `readers` read `x` times its rounded sigmoid, instead of `product`."""
-    import onnx_ir as ir
-
-    metadata = dict(product.metadata_props)
-    sigmoid = ir.node("Sigmoid", [x], metadata_props=metadata)
+    sigmoid = new_node("Sigmoid", [x], product, like=x)
     constants = (
         shared_constant(graph, "gate_scale", np.asarray(1 / SIGMOID_STEPS, np.float32)),
         shared_constant(graph, "gate_zero_point", np.asarray(0, np.int32)),
     )
-    rounded = ir.node(
-        FAKE_QUANTIZE,
-        [sigmoid.outputs[0], *constants],
-        {"axis": -1, "quant_min": 0, "quant_max": _LARGEST},
-        domain=DOMAIN,
-        metadata_props=metadata,
-    )
-    gated = ir.node("Mul", [x, rounded.outputs[0]], metadata_props=metadata)
+    limits = {"axis": -1, "quant_min": 0, "quant_max": _LARGEST}
+    inputs = [sigmoid.outputs[0], *constants]
+    rounded = new_node(FAKE_QUANTIZE, inputs, product, limits, domain=DOMAIN, like=x)
+    gated = new_node("Mul", [x, rounded.outputs[0]], product, like=x)
     graph.insert_before(product, [sigmoid, rounded, gated])
-    for node in (sigmoid, rounded, gated):
-        node.outputs[0].type, node.outputs[0].shape = x.type, x.shape
     for reader in readers:
         reader.replace_input_with(0, gated.outputs[0])

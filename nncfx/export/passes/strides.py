@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nncfx.export.ir.fake_quantize import is_fake_quantize
-from nncfx.export.ir.graph_edits import consumers, input_of, sole_consumer
+from nncfx.export.ir.graph_edits import consumers, input_of, new_node, put_before, sole_consumer
 from nncfx.export.ir.integer_weights import IntegerWeight
 from nncfx.export.passes.fusion import quantizer_like
 
@@ -50,10 +50,9 @@ def use_space_to_depth_stem(graph: "ir.Graph", weights: Iterable[IntegerWeight])
         layer.attributes["strides"] = ir.AttrInt64s("strides", [1, 1])
         layer.attributes["pads"] = ir.AttrInt64s("pads", [before, before, after, after])
         weight.node.outputs[0].shape = ir.Shape(weight.integers.shape)
-        blocks = ir.node("SpaceToDepth", [image], {"blocksize": _BLOCK})
+        blocks = new_node("SpaceToDepth", [image], None, {"blocksize": _BLOCK})
         blocks.outputs[0].type = image.type
-        graph.insert_before(quantizer, blocks)
-        quantizer.replace_input_with(0, blocks.outputs[0])
+        put_before(quantizer, 0, blocks, graph)
         quantizer.outputs[0].shape = None
 
 
@@ -136,12 +135,8 @@ def _subsample(
     import onnx_ir as ir
 
     quantized = node.outputs[0]
-    pooling = ir.node(
-        "MaxPool",
-        [quantized],
-        {"kernel_shape": [1] * len(strides), "strides": list(strides)},
-        metadata_props=dict(readers[0].metadata_props),
-    )
+    shape = {"kernel_shape": [1] * len(strides), "strides": list(strides)}
+    pooling = new_node("MaxPool", [quantized], readers[0], shape)
     pooling.outputs[0].type = quantized.type
     again = quantizer_like(node, pooling.outputs[0])
     graph.insert_after(node, [pooling, again])

@@ -9,7 +9,7 @@ code knows no context variables; there a mode holds them, which costs nothing on
 """
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -17,8 +17,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
 import torch
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
-from typing_extensions import override
+from torch.overrides import BaseTorchFunctionMode, _get_current_function_mode_stack
 
 from nncfx.errors import HookError
 
@@ -158,22 +157,12 @@ def _fresh() -> Iterator[None]:
         _CALLS.reset(token)
 
 
-class _CallsMode(TorchFunctionMode):
+class _CallsMode(BaseTorchFunctionMode):
     """Holds what `_CALLS` holds, where code is compiled."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: _Calls = {}
-
-    @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        return func(*args, **(kwargs or {}))
 
 
 def _compiled_calls() -> _Calls | None:

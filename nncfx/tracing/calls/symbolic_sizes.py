@@ -27,7 +27,15 @@ _CACHES: Final = {"einops.einops": "_reconstruct_from_shape"}
 without: the cache loses the name where it knows the sizes, and keeps it for later calls else."""
 
 
-class Countable(int):
+class _Knowing(int):
+    """An integer that knows more than its value; it is copied and pickled as a plain one."""
+
+    @override
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return (int, (int(self),))
+
+
+class Countable(_Knowing):
     """An integer that tells when code computes with it as with any number."""
 
     def used(self) -> int:
@@ -98,22 +106,12 @@ class NamedInteger(Countable):
             return value
         return NamedInteger.named(value, self.module, self.attribute, self.whole, self.computed)
 
-    @override
-    def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        """Copy and pickle as a plain integer."""
-        return (int, (int(self),))
 
-
-class WeightSize(int):
+class WeightSize(_Knowing):
     """The size of a weight, which its module keeps beside it: it falls with the weight."""
 
-    @override
-    def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        """Copy and pickle as a plain integer."""
-        return (int, (int(self),))
 
-
-class ComputedSize(int):
+class ComputedSize(_Knowing):
     """A product of which a factor is the width of an axis of channels: it falls with that."""
 
     @override
@@ -123,11 +121,6 @@ class ComputedSize(int):
         return ComputedSize(value) if type(value) is int else value
 
     __rmul__ = __mul__
-
-    @override
-    def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        """Copy and pickle as a plain integer."""
-        return (int, (int(self),))
 
 
 class NamedSize(Countable):
@@ -175,11 +168,6 @@ class NamedSize(Countable):
         return ComputedSize(int(self)) * other
 
     __rmul__ = __mul__
-
-    @override
-    def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        """Copy and pickle as a plain integer."""
-        return (int, (int(self),))
 
 
 def _ignored(_: Ids) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from torch import nn
 from typing_extensions import override
@@ -57,38 +57,39 @@ class WeightSite:
         return f"{self.module}.{self.name}" if self.module else self.name
 
 
+class _ActivationSite:
+    address: str
+    port: int
+    _side: ClassVar[str]
+
+    @property
+    def key(self) -> str:
+        """The site as text, unique in the model and without dots."""
+        return str(self).replace(".", ":")
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.address}|{self._side}{self.port}"
+
+
 @dataclass(frozen=True)
-class PreSite:
+class PreSite(_ActivationSite):
     """The tensor that enters an operation at a port."""
+
+    _side: ClassVar[str] = "INPUT"
 
     address: str
     port: int
 
-    @property
-    def key(self) -> str:
-        """The site as text, unique in the model and without dots."""
-        return f"{self.address.replace('.', ':')}|INPUT{self.port}"
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.address}|INPUT{self.port}"
-
 
 @dataclass(frozen=True)
-class PostSite:
+class PostSite(_ActivationSite):
     """The tensor that leaves an operation at a port."""
+
+    _side: ClassVar[str] = "OUTPUT"
 
     address: str
     port: int = 0
-
-    @property
-    def key(self) -> str:
-        """The site as text, unique in the model and without dots."""
-        return f"{self.address.replace('.', ':')}|OUTPUT{self.port}"
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.address}|OUTPUT{self.port}"
 
 
 Site: TypeAlias = WeightSite | PreSite | PostSite
