@@ -7,7 +7,7 @@ from nncfx.export.export_result import ExportResult
 from nncfx.export.extension_passes import register_export_pass, unregister_export_pass
 from nncfx.export.ir.export_pass import Draft, ExportPass
 from nncfx.export.ir.node_modules import modules_in_file
-from nncfx.export.lowering import explain
+from nncfx.export.ir.pass_record import explain
 from nncfx.export.onnx_export import export_onnx
 from nncfx.export.pipeline import PASSES
 from nncfx.export.pt2e.export_program import export_program

@@ -36,7 +36,7 @@ from nncfx.export.capture.preparation import (
     run_once,
     warn_idle_quantizers,
 )
-from nncfx.export.capture.quantizer_inputs import Shapes, check_quantizer_inputs, quantizer_inputs
+from nncfx.export.capture.program_checks import check_captured, quantizer_inputs
 from nncfx.export.capture.recurrent_shapes import recurrent_shapes
 from nncfx.export.capture.tensor_names import (
     name_open_axes,
@@ -44,25 +44,24 @@ from nncfx.export.capture.tensor_names import (
     names_of_outputs,
     rename,
 )
-from nncfx.export.capture.unexported_state import warn_unexported_state
-from nncfx.export.capture.unsupported_arguments import check_unsupported_arguments
 from nncfx.export.capture.writable_outputs import writable_outputs
 from nncfx.export.checks.qdq_check import warn_float_operations
 from nncfx.export.checks.saturation_check import warn_overflow
 from nncfx.export.checks.sparsity_check import warn_unused_pattern
 from nncfx.export.export_result import ExportResult
+from nncfx.export.extension_passes import with_added
 from nncfx.export.ir.defaults import leave_out_defaults
-from nncfx.export.ir.exact_translations import exact_translations
+from nncfx.export.ir.export_pass import Draft, run_passes
 from nncfx.export.ir.fake_quantize import translations
 from nncfx.export.ir.node_modules import name_nodes
 from nncfx.export.ir.onnx_writer import write_onnx
-from nncfx.export.lowering import lower
+from nncfx.export.pipeline import PASSES
 from nncfx.narration import Narrator, narrated
 from nncfx.network import inputs_for
 from nncfx.quantization.grid.operator_shapes import know_shapes
 from nncfx.quantization.placement.insertions import planned_target
 from nncfx.storage.formats.whole_file import check_destination, writing_files
-from nncfx.targets import Target, target_named
+from nncfx.targets import TARGET_KEY, Target, target_named
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.module_check import require_module
 
@@ -161,7 +160,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
                 _check_axes(program.model.graph, model, dynamic_axes or {})
                 if program.exported_program is not None:
                     check_other_sizes(program.exported_program, model, call, own)
-                    _check_captured(program.exported_program, shapes)
+                    check_captured(program.exported_program, shapes)
             graph = program.model.graph
             name_outputs(graph, outputs)
             rename(graph, input_names, output_names)
@@ -180,8 +179,15 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
 
 
 def _lower(written: "ir.Model", model: nn.Module, target: Target) -> Mapping[str, str]:
-    """Give `written` the form of the file; return the modules of `model` by node and value."""
-    lower(written, target)
+    """Give `written` the form of the file; return the modules of `model` by node and value.
+
+    Raises:
+        ExportError: a quantizer that cannot be written: its scale is no constant, its integers
+            need a type that the operator set of the model has not, or it quantizes other floats
+            than float32.
+    """
+    run_passes(Draft(written, target), with_added(PASSES))
+    written.metadata_props[TARGET_KEY] = target.name
     modules = name_nodes(written, model)
     name_open_axes(written.graph)
     warn_overflow(written.graph, target, model)
@@ -257,6 +263,8 @@ def _open_axes(
 def _capture(
     model: nn.Module, call: Call, axes: dict[str, Any] | None, opset: int, narrator: Narrator
 ) -> torch.onnx.ONNXProgram:
+    from nncfx.export.ir.exact_translations import exact_translations
+
     try:
         know_shapes()
         # torch keeps the state of an export in the process
@@ -285,12 +293,6 @@ def _capture(
     if program is None:
         raise ExportError(f"torch.onnx.export returned nothing for {type(model).__name__}.")
     return program
-
-
-def _check_captured(program: torch.export.ExportedProgram, shapes: Shapes) -> None:
-    check_unsupported_arguments(program)
-    check_quantizer_inputs(program, shapes)
-    warn_unexported_state(program)
 
 
 def _check_open(graph: "ir.Graph", model: nn.Module, size: int) -> None:

@@ -15,6 +15,7 @@ from nncfx.storage.models.narrow_attention import narrow_attention
 from nncfx.thinning.copying import copied
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.calls.preservation import drop_kept
+from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.record.meta_weights import zeros
 
 __all__ = [
@@ -50,15 +51,13 @@ def copy_without(
     Returns:
         The copy, and module name to the attributes that changed with their new values.
     """
-    tensors = all_tensors(model)
+    tensors, cut = all_tensors(model), Cut(entries)
     # deepcopy takes from its memo what is there, so that shrunk tensors land in every place
     memo: dict[int, Any] = {}
-    touched = set()
-    cut = Cut(entries)
     for name in cut.names:
         own = tensors[name]
         memo[id(own)] = _alike(own, cut.kept(name, baked.get(name, own).detach()))
-        touched.add(id(memo[id(own)]))
+    touched = set(map(id, memo.values()))
     for name in baked:
         own = tensors[name]
         if id(own) not in memo:
@@ -76,16 +75,13 @@ def shapes_without(
 
     It takes no memory: the zeros do not, and every other tensor is that of `model` itself.
     """
-    tensors = all_tensors(model)
-    memo: dict[int, Any] = {id(one): one for one in tensors.values()}
-    touched = set()
-    cut = Cut(entries)
-    for name in cut.names:
-        own = tensors[name]
-        memo[id(own)] = _alike(own, zeros(cut.shape(name, own.shape), own.dtype))
-        touched.add(id(memo[id(own)]))
-    smaller_model = copied(model, memo)
-    return smaller_model, resize(smaller_model, touched)
+    tensors, cut = all_tensors(model), Cut(entries)
+    smaller = {
+        id(own): _alike(own, zeros(cut.shape(name, own.shape), own.dtype))
+        for name, own in ((name, tensors[name]) for name in cut.names)
+    }
+    smaller_model = copied(model, {**{id(one): one for one in tensors.values()}, **smaller})
+    return smaller_model, resize(smaller_model, set(map(id, smaller.values())))
 
 
 def cut_in_place(
@@ -233,8 +229,7 @@ def sized_on_the_way(model: nn.Module, sizes: dict[str, Sizes]) -> Iterator[None
 
 def _own(module: nn.Module) -> list[torch.Tensor]:
     """Return the tensors of a module itself, and those that its tensors are made from."""
-    tables = (module._parameters, module._buffers)  # noqa: SLF001 (asked of every module)
-    own = [one for table in tables for one in table.values() if one is not None]
+    own = list(own_tensors(module).values())
     if type(module) in _SIZES or not is_parametrized(module):  # which gets a class of its own
         return own
     return [*own, *module.get_submodule("parametrizations").parameters()]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import nncfx
-from nncfx.export import PASSES, Draft, ExportPass, explain, export_onnx, lowering
+from nncfx.export import PASSES, Draft, ExportPass, explain, export_onnx, onnx_export
 from nncfx.export.ir.export_pass import run_passes
 from nncfx.export.ir.graph_properties import GRAPH_PROPERTIES
 
@@ -80,7 +80,7 @@ def test_what_passes_ensure_holds_after_each_pass(
 
         run_passes(draft, passes, look)
 
-    monkeypatch.setattr(lowering, "run_passes", watched)
+    monkeypatch.setattr(onnx_export, "run_passes", watched)
     torch.manual_seed(0)
     model, image = Net().eval(), torch.randn(2, 3, 12, 12)
     quantized = nncfx.quantize(model, [image], target=target).to(dtype)

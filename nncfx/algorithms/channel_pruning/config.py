@@ -73,15 +73,11 @@ class ChannelPruningParams(PruningParams):
                 problem="is of widths that all layers share, and where 'constrained' is false "
                 "each has its own. Use 'pruning_flops_target', or set 'constrained' to true.",
             )
-        if not self.constrained and self.group_lasso:
+        for key in ("group_lasso", "living_norms"):
+            if self.constrained or not getattr(self, key):
+                continue
             yield Fault(
-                path="group_lasso",
-                problem="is of channels that all layers lose together, and where 'constrained' is "
-                "false each chooses its own. Leave it out, or set 'constrained' to true.",
-            )
-        if not self.constrained and self.living_norms:
-            yield Fault(
-                path="living_norms",
+                path=key,
                 problem="is of channels that all layers lose together, and where 'constrained' is "
                 "false each chooses its own. Leave it out, or set 'constrained' to true.",
             )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nncfx.config import AlgorithmConfig
 from nncfx.controllers.base.composite_scheduler import CompositeScheduler
-from nncfx.controllers.base.loop_watch import LoopWatch
+from nncfx.controllers.base.loop_watch import LoopWatch, learned_parameters
 from nncfx.controllers.base.losses import CompressionLoss, ZeroLoss
 from nncfx.controllers.base.nncf_names import instead_of
 from nncfx.controllers.base.schedulers import EpochScheduler, Scheduler
@@ -285,16 +285,10 @@ class Controller(abc.ABC):
         """
         self._watch.groups_are_made()
         groups = [{"params": own_parameters(self.model), "lr": lr}]
-        by_algorithm: dict[str, list[nn.Parameter]] = {}
-        for insertion in self.model.nncf.hooks if isinstance(self.model, NNCFNetwork) else ():
-            found = by_algorithm.setdefault(insertion.algorithm, [])
-            known = {id(one) for one in found}
-            found.extend(one for one in insertion.hook.parameters() if id(one) not in known)
         multipliers = {one.algorithm: one.lr_multiplier for one in self.configs}
         groups.extend(
             {"params": parameters, "lr": lr * multipliers.get(algorithm, 1.0), "weight_decay": 0.0}
-            for algorithm, parameters in by_algorithm.items()
-            if parameters
+            for algorithm, parameters in learned_parameters(self.model).items()
         )
         return groups
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from nncfx.network import NNCFNetwork
 
-__all__ = ["LoopWatch", "TrainingLoopWarning"]
+__all__ = ["LoopWatch", "TrainingLoopWarning", "learned_parameters"]
 
 
 class TrainingLoopWarning(UserWarning):
@@ -187,7 +187,7 @@ class LoopWatch:
         if self._longest and max(self._steps, self._losses) > _LONGER * self._longest:
             yield _NO_FURTHER_EPOCH
         if self._multiplied:
-            self._multiplied = self._multiplied & _learned(self.model).keys()
+            self._multiplied = self._multiplied & learned_parameters(self.model).keys()
             if self._multiplied:
                 yield _NO_GROUPS
             self._multiplied = frozenset()
@@ -203,7 +203,7 @@ class LoopWatch:
 
     def _unheld(self) -> str:
         """Return the algorithms whose parameters no optimizer changed since the last look."""
-        hooked = _learned(self.model)
+        hooked = learned_parameters(self.model)
         # what is not held keeps its gradient, since no optimizer sets that to None
         unheld = [
             algorithm
@@ -233,10 +233,10 @@ class LoopWatch:
             warnings.warn(text, TrainingLoopWarning, stacklevel=4)
 
 
-def _learned(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """Return the parameters of hooks by algorithm, of those that have some."""
-    found: dict[str, list[nn.Parameter]] = {}
+def learned_parameters(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+    """Return the parameters of hooks by algorithm, each once, of those that have some."""
+    found: dict[str, dict[nn.Parameter, None]] = {}
     for one in model.nncf.hooks if isinstance(model, NNCFNetwork) else ():
-        if parameters := list(one.hook.parameters()):
-            found.setdefault(one.algorithm, []).extend(parameters)
-    return found
+        if parameters := dict.fromkeys(one.hook.parameters()):
+            found.setdefault(one.algorithm, {}).update(parameters)
+    return {algorithm: list(parameters) for algorithm, parameters in found.items()}

@@ -18,10 +18,12 @@ from typing_extensions import override
 from nncfx.export.capture.attention_axes import attention
 from nncfx.export.capture.einsum_as_matmul import einsum
 
+# ruff: noqa: A002, ANN401 (torch's own signatures)
+
 __all__ = ["ExportableCalls", "unchecked_distributions"]
 
 
-def _embedding_bag(indices: Tensor, weight: Tensor, *others: Any, **named: Any) -> Tensor:  # noqa: ANN401 (torch's own)
+def _embedding_bag(indices: Tensor, weight: Tensor, *others: Any, **named: Any) -> Tensor:
     """Look up bags of equal sizes, a row of `indices` each, and reduce them, in two steps."""
     given = inspect.signature(F.embedding_bag).bind(indices, weight, *others, **named).arguments
     is_more = any(given.get(name) is not None for name in ("max_norm", "padding_idx"))
@@ -51,22 +53,17 @@ def _running(
     return x
 
 
-def _cumprod(
-    input: Tensor,  # noqa: A002 (torch's own)
-    dim: int,
-    *,
-    dtype: torch.dtype | None = None,
-) -> Tensor:
+def _cumprod(input: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     is_number = input.is_floating_point() or input.is_complex()
     numbers = input.to(dtype or (input.dtype if is_number else torch.int64))
     return _running(numbers, dim, torch.mul, 1)
 
 
-def _logcumsumexp(input: Tensor, dim: int) -> Tensor:  # noqa: A002 (torch's own)
+def _logcumsumexp(input: Tensor, dim: int) -> Tensor:
     return _running(input, dim, torch.logaddexp, -math.inf)
 
 
-def _cross_entropy(*given: Any, **named: Any) -> Tensor:  # noqa: ANN401 (torch's own)
+def _cross_entropy(*given: Any, **named: Any) -> Tensor:
     """Compute `cross_entropy` of smoothed labels, or of probabilities, from logarithms.
 
     ONNX's operation has neither, nor logits without a batch.
@@ -126,7 +123,7 @@ def _cdist(
     return away.sum(-1) if p == 1 else away.pow(p).sum(-1).pow(1 / p)
 
 
-def _hypot(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002 (torch's own)
+def _hypot(input: Tensor, other: Tensor) -> Tensor:
     return (input.square() + other.square()).sqrt()
 
 
@@ -134,10 +131,8 @@ def _adaptive_max_pool(axes: int, pool: Callable[..., Any]) -> Callable[..., Any
     """Return `pool` as largest values of windows, along one of its last `axes` after the other."""
 
     def pooled(
-        input: Tensor,  # noqa: A002 (torch's own)
-        output_size: int | Sequence[int | None],
-        return_indices: bool = False,
-    ) -> Any:  # noqa: ANN401 (torch's own)
+        input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
+    ) -> Any:
         sizes = [output_size] * axes if isinstance(output_size, int) else output_size
         if return_indices or set(sizes) == {1}:  # of all there is a form
             return pool(input, output_size, return_indices)

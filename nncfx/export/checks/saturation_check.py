@@ -1,9 +1,10 @@
-"""Warn of a file that the CPU at hand would compute wrongly."""
+"""Warn of a file, or of a program, that the CPU at hand would compute wrongly."""
 
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from torch import nn
+import torch
+from torch import fx, nn
 
 from nncfx.export.ir.graph_edits import input_of, nodes_of
 from nncfx.export.ir.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
@@ -15,10 +16,20 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["MOST", "overflowing_layers", "warn_overflow"]
+__all__ = [
+    "overflowing_layers",
+    "overflowing_readers",
+    "warn_overflow",
+    "warn_program_overflow",
+]
 
-MOST: Final = 64
+_MOST: Final = 64
 """Two products of it with 255 fit into 16 bits."""
+_MEND: Final = (
+    "Quantize with 7 bits of weights: QuantizeOptions(overflow_fix='enable'), in a config "
+    "'overflow_fix': 'enable', or target='onnxruntime-avx2'."
+)
+_PASSED: Final = (torch.ops.aten.t.default, torch.ops.aten.to.dtype)
 
 
 def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
@@ -51,9 +62,50 @@ def _is_beyond(value: "ir.Value") -> bool:
     integers = stored_integers(value)
     if integers is None or integers.dtype != np.int8:
         return False
-    return max(int(integers.max(initial=0)), -int(integers.min(initial=0))) > MOST
+    return max(int(integers.max(initial=0)), -int(integers.min(initial=0))) > _MOST
 
 
 def _is_computed_in_integers(value: "ir.Value") -> bool:
     """Return whether `value` is dequantized from what the graph computes."""
     return is_dequantized(value) and stored_integers(value) is None
+
+
+def overflowing_readers(module: fx.GraphModule) -> tuple[str, ...]:
+    """Return the names of layers whose sums of two products may need more than 16 bits.
+
+    They read a dequantized activation and a stored weight of which an integer is beyond 64.
+    """
+    quantized = torch.ops.quantized_decomposed
+    found = []
+    for node in module.graph.nodes:
+        if node.target is not quantized.dequantize_per_channel.default:
+            continue
+        integers = getattr(module, str(node.args[0].target))
+        readers = _readers(node)
+        if int(integers.amax()) > _MOST or int(integers.amin()) < -_MOST:
+            found += [
+                reader.name
+                for reader in readers
+                if quantized.dequantize_per_tensor.default
+                in {_source(one).target for one in reader.all_input_nodes}
+            ]
+    return tuple(found)
+
+
+def _readers(node: fx.Node) -> list[fx.Node]:
+    """Return what reads `node`, as it is, turned or in another type."""
+    found = []
+    for one in node.users:
+        found += _readers(one) if one.target in _PASSED else [one]
+    return found
+
+
+def _source(node: fx.Node) -> fx.Node:
+    """Return what `node` only turns, or gives another type."""
+    return _source(node.all_input_nodes[0]) if node.target in _PASSED else node
+
+
+def warn_program_overflow(module: fx.GraphModule) -> None:
+    """Warn, in the log, if Inductor computes some layers of `module` wrongly on this CPU."""
+    if byte_sums_saturate():
+        warn_saturation(len(overflowing_readers(module)), "Inductor", "program", _MEND)

@@ -5,16 +5,24 @@ It writes `logsigmoid` as the logarithm of a sigmoid, which is 0 where the argum
 without what they are there for; a mean of `scatter_reduce` as the last value; attention such that
 a query that may look at no key gets the mean of all values, or NaN, where torch gives 0; and a
 smoothed resize (antialias) by the sizes, where the factor that was asked for is another one.
+
+To be imported where a file is written: it needs onnxscript.
 """
 
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import onnx_ir as ir
 import torch
+from onnxscript import opset20
+from onnxscript.function_libs.torch_lib.ops import core, nn
+
+# ruff: noqa: ANN401 (symbolic values of the exporter)
 
 __all__ = ["exact_translations"]
 
+op: Final[Any] = opset20
 _SMALL: Final = 0.5
 """Below it `log1p` and `expm1` are corrected; above, the plain form loses nothing."""
 
@@ -37,56 +45,43 @@ def exact_translations() -> Mapping[Any, Callable[..., Any]]:
     }
 
 
-def _opset() -> Any:  # noqa: ANN401 (of onnxscript, which is imported late)
-    from onnxscript import opset20
-
-    return opset20
-
-
-def _number(value: float, like: Any) -> Any:  # noqa: ANN401 (a symbolic value of the exporter)
-    op = _opset()
+def _number(value: float, like: Any) -> Any:
     return op.CastLike(op.Constant(value_float=value), like)
 
 
-def _log_sigmoid(self: Any) -> Any:  # noqa: ANN401 (as above)
-    op = _opset()
+def _log_sigmoid(self: Any) -> Any:
     return op.Sub(op.Min(self, _number(0.0, self)), _excess(op.Abs(self)))
 
 
-def _logaddexp(self: Any, other: Any) -> Any:  # noqa: ANN401 (as above)
-    op = _opset()
+def _logaddexp(self: Any, other: Any) -> Any:
     return op.Add(op.Max(self, other), _excess(_distance(self, other)))
 
 
-def _logaddexp2(self: Any, other: Any) -> Any:  # noqa: ANN401 (as above)
-    op = _opset()
+def _logaddexp2(self: Any, other: Any) -> Any:
     unit = _number(math.log(2), self)
     excess = _excess(op.Mul(_distance(self, other), unit))
     return op.Add(op.Max(self, other), op.Div(excess, unit))
 
 
-def _excess(distance: Any) -> Any:  # noqa: ANN401 (as above)
+def _excess(distance: Any) -> Any:
     """Return `log(1 + exp(-distance))`: what a smaller addend adds to the logarithm of a sum.
 
     ONNX Runtime has no Softplus of float64.
     """
-    op = _opset()
     return op.Log(op.Add(op.Exp(op.Neg(distance)), _number(1.0, distance)))
 
 
-def _distance(self: Any, other: Any) -> Any:  # noqa: ANN401 (as above)
+def _distance(self: Any, other: Any) -> Any:
     """Return how far two numbers lie apart; 0 for two equal infinities."""
-    op = _opset()
     return op.Where(op.Equal(self, other), _number(0.0, self), op.Abs(op.Sub(self, other)))
 
 
-def _log1p(self: Any) -> Any:  # noqa: ANN401 (as above)
+def _log1p(self: Any) -> Any:
     """Return the logarithm of `1 + self`, corrected by what is lost of `self` in the sum.
 
     Source: Goldberg, What every computer scientist should know about floating-point arithmetic
     (1991), theorem 4.
     """
-    op = _opset()
     one = _number(1.0, self)
     total = op.Add(self, one)
     plain = op.Log(total)
@@ -94,12 +89,11 @@ def _log1p(self: Any) -> Any:  # noqa: ANN401 (as above)
     return _where_small(self, op.Where(op.Equal(total, one), self, corrected), plain)
 
 
-def _expm1(self: Any) -> Any:  # noqa: ANN401 (as above)
+def _expm1(self: Any) -> Any:
     """Return `exp(self) - 1`, likewise.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms (2002), section 1.14.1.
     """
-    op = _opset()
     one = _number(1.0, self)
     power = op.Exp(self)
     plain = op.Sub(power, one)
@@ -107,33 +101,24 @@ def _expm1(self: Any) -> Any:  # noqa: ANN401 (as above)
     return _where_small(self, op.Where(op.Equal(power, one), self, corrected), plain)
 
 
-def _where_small(self: Any, small: Any, large: Any) -> Any:  # noqa: ANN401 (as above)
-    op = _opset()
+def _where_small(self: Any, small: Any, large: Any) -> Any:
     return op.Where(op.Less(op.Abs(self), _number(_SMALL, self)), small, large)
 
 
-def _scatter(self: Any, dim: int, index: Any, src: Any) -> Any:  # noqa: ANN401 (as above)
+def _scatter(self: Any, dim: int, index: Any, src: Any) -> Any:
     return _scattered(self, dim, index, src, "none")
 
 
-def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:  # noqa: ANN401 (as above)
+def _scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
     return _scattered(self, dim, index, src, "add")
 
 
 def _scatter_reduce(
-    self: Any,  # noqa: ANN401 (as above)
-    dim: int,
-    index: Any,  # noqa: ANN401 (as above)
-    src: Any,  # noqa: ANN401 (as above)
-    reduce: str,
-    include_self: bool = True,
-) -> Any:  # noqa: ANN401 (as above)
-    from onnxscript.function_libs.torch_lib.ops.core import aten_scatter_reduce
-
+    self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True
+) -> Any:
     if reduce != "mean" or _is_scalar(self):
         part = _part(src, index)
-        return aten_scatter_reduce(self, dim, index, part, reduce, include_self=include_self)
-    op = _opset()
+        return core.aten_scatter_reduce(self, dim, index, part, reduce, include_self=include_self)
     one = _number(1.0, self)
     zeros = op.Expand(_number(0.0, self), op.Shape(self))
     ones = op.Expand(one, op.Shape(index))
@@ -145,58 +130,43 @@ def _scatter_reduce(
 
 
 def _attention(
-    query: Any,  # noqa: ANN401 (as above)
-    key: Any,  # noqa: ANN401 (as above)
-    value: Any,  # noqa: ANN401 (as above)
-    attn_mask: Any = None,  # noqa: ANN401 (as above)
-    *others: Any,  # noqa: ANN401 (as above)
-    **named: Any,  # noqa: ANN401 (as above)
-) -> Any:  # noqa: ANN401 (as above)
-    import onnx_ir as ir
-    from onnxscript.function_libs.torch_lib.ops.nn import aten_scaled_dot_product_attention
-
-    op = _opset()
+    query: Any, key: Any, value: Any, attn_mask: Any = None, *others: Any, **named: Any
+) -> Any:
     if attn_mask is None:
-        return aten_scaled_dot_product_attention(query, key, value, None, *others, **named)
+        return nn.aten_scaled_dot_product_attention(query, key, value, None, *others, **named)
     zero = _number(0.0, query)
     if attn_mask.dtype == ir.DataType.BOOL:
         attn_mask = op.Where(attn_mask, zero, _number(-math.inf, query))
         attn_mask.dtype = query.dtype
-    result = aten_scaled_dot_product_attention(query, key, value, attn_mask, *others, **named)
+    result = nn.aten_scaled_dot_product_attention(query, key, value, attn_mask, *others, **named)
     return op.Where(op.IsNaN(result), zero, result)
 
 
-def _smooth_linear(self: Any, *how: Any) -> Any:  # noqa: ANN401 (as above)
-    from onnxscript.function_libs.torch_lib.ops import nn
-
+def _smooth_linear(self: Any, *how: Any) -> Any:
     return _smooth(nn.aten__upsample_bilinear2d_aa, self, *how, mode="linear")
 
 
-def _smooth_cubic(self: Any, *how: Any) -> Any:  # noqa: ANN401 (as above)
-    from onnxscript.function_libs.torch_lib.ops import nn
-
+def _smooth_cubic(self: Any, *how: Any) -> Any:
     # Keys's coefficient, with which torch smoothes (`UpSampleKernel.cpp`)
     return _smooth(nn.aten__upsample_bicubic2d_aa, self, *how, mode="cubic", cubic_coeff_a=-0.5)
 
 
 def _smooth(
     by_sizes: Callable[..., Any],
-    self: Any,  # noqa: ANN401 (as above)
-    output_size: Any,  # noqa: ANN401 (as above)
+    self: Any,
+    output_size: Any,
     align_corners: bool,
     scales_h: float | None = None,
     scales_w: float | None = None,
-    **kernel: Any,  # noqa: ANN401 (as above)
-) -> Any:  # noqa: ANN401 (as above)
+    **kernel: Any,
+) -> Any:
     if scales_h is None or scales_w is None or align_corners:
         return by_sizes(self, output_size, align_corners)
-    op = _opset()
     scales = op.Constant(value_floats=[1.0, 1.0, scales_h, scales_w])
     return op.Resize(self, None, scales, None, antialias=1, exclude_outside=1, **kernel)
 
 
-def _scattered(self: Any, dim: int, index: Any, src: Any, reduction: str) -> Any:  # noqa: ANN401 (as above)
-    op = _opset()
+def _scattered(self: Any, dim: int, index: Any, src: Any, reduction: str) -> Any:
     if _is_scalar(self):
         flat = op.Constant(value_ints=[-1])
         whole = (op.Reshape(one, flat) for one in (self, index, src))
@@ -204,13 +174,12 @@ def _scattered(self: Any, dim: int, index: Any, src: Any, reduction: str) -> Any
     return op.ScatterElements(self, index, _part(src, index), axis=dim, reduction=reduction)
 
 
-def _is_scalar(value: Any) -> bool:  # noqa: ANN401 (as above)
+def _is_scalar(value: Any) -> bool:
     return value.shape is not None and len(value.shape) == 0
 
 
-def _part(src: Any, index: Any) -> Any:  # noqa: ANN401 (as above)
+def _part(src: Any, index: Any) -> Any:
     """Return the part of `src` that an `index` of fewer entries takes, its first ones."""
-    op = _opset()
     if _is_scalar(src) or tuple(src.shape) == tuple(index.shape):
         return src
     axes = range(len(src.shape))

@@ -15,6 +15,8 @@ from nncfx.export.ir.graph_edits import constant_of, input_of
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+# ruff: noqa: ANN401 (symbolic values of the exporter)
+
 __all__ = [
     "DOMAIN",
     "FAKE_QUANTIZE",
@@ -125,52 +127,41 @@ def translations() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _per_tensor(
-    self: Any,  # noqa: ANN401 (a symbolic value of the exporter)
-    scale: Any,  # noqa: ANN401 (the same)
-    zero_point: Any,  # noqa: ANN401 (the same)
+    self: Any,
+    scale: Any,
+    zero_point: Any,
     quant_min: int,
     quant_max: int,
     grad_factor: float = 1.0,
-) -> Any:  # noqa: ANN401 (the same)
-    del grad_factor
-    attributes = {"axis": _PER_TENSOR, "quant_min": quant_min, "quant_max": quant_max}
-    return _operator()(self, scale, zero_point, **attributes)
+) -> Any:
+    return _per_channel(self, scale, zero_point, _PER_TENSOR, quant_min, quant_max, grad_factor)
 
 
 def _per_tensor_of_numbers(
-    self: Any,  # noqa: ANN401 (a symbolic value of the exporter)
-    scale: float,
-    zero_point: int,
-    quant_min: int,
-    quant_max: int,
-) -> Any:  # noqa: ANN401 (the same)
-    from onnxscript import opset20
+    self: Any, scale: float, zero_point: int, quant_min: int, quant_max: int
+) -> Any:
+    from onnxscript import opset20 as op
 
-    return _per_tensor(
-        self,
-        opset20.Constant(value_float=scale),
-        opset20.Constant(value_int=zero_point),
-        quant_min,
-        quant_max,
-    )
+    values = op.Constant(value_float=scale), op.Constant(value_int=zero_point)
+    return _per_tensor(self, *values, quant_min, quant_max)
 
 
 def _per_channel(  # noqa: PLR0913, PLR0917 (the signature is torch's)
-    self: Any,  # noqa: ANN401 (a symbolic value of the exporter)
-    scale: Any,  # noqa: ANN401 (the same)
-    zero_point: Any,  # noqa: ANN401 (the same)
+    self: Any,
+    scale: Any,
+    zero_point: Any,
     axis: int,
     quant_min: int,
     quant_max: int,
     grad_factor: float = 1.0,
-) -> Any:  # noqa: ANN401 (the same)
+) -> Any:
     del grad_factor
     attributes = {"axis": axis, "quant_min": quant_min, "quant_max": quant_max}
     return _operator()(self, scale, zero_point, **attributes)
 
 
 @cache
-def _operator() -> Any:  # noqa: ANN401 (onnxscript's operator)
+def _operator() -> Any:
     """Return the placeholder as an operator that the exporter can record."""
     import onnxscript
     from onnx.defs import OpSchema

@@ -1,7 +1,7 @@
 """The record in a file of which passes of the export made or changed its nodes."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from nncfx.errors import ExportError
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-__all__ = ["is_recorded", "passes_of_nodes", "record_passes"]
+__all__ = ["explain", "is_recorded", "record_passes"]
 
 _NONE: Final = ""
 """The first list of passes: that of nodes that stand as torch exported them."""
@@ -37,8 +37,13 @@ def is_recorded(model: "onnx.ModelProto") -> bool:
     return any(entry.key == PASSES_KEY for entry in model.metadata_props)
 
 
-def passes_of_nodes(path: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the name of each node that passes made or changed, and those passes in their order.
+def explain(path: str | os.PathLike[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return which passes made or changed each node of a file from `export_onnx`.
+
+    Nodes that stand as torch exported them are absent.
+
+    Returns:
+        `{node: names of passes, in their order}`; `PASSES` has their reasons.
 
     Raises:
         ExportError: the file is not an ONNX model, or its record is damaged.
@@ -61,6 +66,5 @@ def passes_of_nodes(path: str | os.PathLike[str]) -> Iterator[tuple[str, tuple[s
             raise ExportError(
                 f"The record of passes in '{path}' is damaged. Export the model again.",
             ) from error
-    for node, names in zip(model.graph.node, noted, strict=False):
-        if names:
-            yield str(node.name), tuple(names.split(","))
+    pairs = zip(model.graph.node, noted, strict=False)
+    return {str(node.name): tuple(names.split(",")) for node, names in pairs if names}

@@ -13,7 +13,7 @@ from nncfx.errors import ExportError
 from nncfx.export.capture.export_failure import as_export_error
 from nncfx.export.capture.preparation import inferring, plain, run_once, warn_idle_quantizers
 from nncfx.export.capture.writable_outputs import writable_outputs
-from nncfx.export.checks.program_saturation_check import warn_program_overflow
+from nncfx.export.checks.saturation_check import warn_program_overflow
 from nncfx.export.ir.fake_quantize import Grid
 from nncfx.export.ir.number_types import signed_grid, unsigned_grid, weight_grid
 from nncfx.export.passes.folded_norms import rescaled

@@ -16,7 +16,7 @@ from nncfx.storage.models.narrow_attention import narrow_attention
 from nncfx.thinning.forward.arguments import Arguments, from_plain, made_bytes, plain
 from nncfx.thinning.forward.fx_graph import forward_graph
 from nncfx.thinning.forward.graph_form import exchange
-from nncfx.thinning.surgery import copy_without
+from nncfx.thinning.surgery import Cut, copy_without
 from nncfx.tracing.calls.input_specs import MOST_BYTES
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 
@@ -206,8 +206,9 @@ def thin_optimizer(
             f"The {type(optimizer).__name__} trains a parameter that is not of the thinned "
             f"{type(model).__name__}. Pass the model whose parameters it was given.",
         )
+    cut = Cut({key: np.array(gone, dtype=np.int64) for key, gone in recipe.removed.items()})
     states: dict[torch.Tensor, Any] = {
-        new[names[id(one)]]: _state(names[id(one)], one, optimizer.state[one], recipe)
+        new[names[id(one)]]: _state(names[id(one)], one, optimizer.state[one], cut)
         for one in params
         if one in optimizer.state
     }
@@ -218,18 +219,14 @@ def thin_optimizer(
 
 
 def _state(
-    name: str,
-    parameter: torch.Tensor,
-    state: Mapping[str, Any],
-    recipe: ThinRecipe,
+    name: str, parameter: torch.Tensor, state: Mapping[str, Any], cut: Cut
 ) -> dict[str, Any]:
-    cuts = {axis: gone for (key, axis), gone in recipe.removed.items() if key == name}
-    if not cuts:
+    if name not in cut.names:
         return dict(state)
     smaller = {}
     for key, value in state.items():
         if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-            smaller[key] = _cut(value, cuts)
+            smaller[key] = cut.kept(name, value)
         elif isinstance(value, torch.Tensor) and value.numel() > 1:
             raise ThinningError(
                 f"The optimizer keeps {key!r} of shape {tuple(value.shape)} for '{name}' of shape "
@@ -239,13 +236,6 @@ def _state(
         else:
             smaller[key] = value
     return smaller
-
-
-def _cut(tensor: torch.Tensor, cuts: Mapping[int, tuple[int, ...]]) -> torch.Tensor:
-    for axis, gone in cuts.items():
-        keep = np.setdiff1d(np.arange(tensor.shape[axis]), np.array(gone))
-        tensor = tensor.index_select(axis, torch.from_numpy(keep).to(tensor.device))
-    return tensor
 
 
 def _check(

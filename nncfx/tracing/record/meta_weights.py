@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nncfx.tracing.calls.module_walk import all_modules
+from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.calls.tensors import replaced
 
 __all__ = ["with_values", "zeros", "zeros_for_meta"]
@@ -53,12 +53,7 @@ def with_values(model: nn.Module, inputs: Any) -> Any:
 
     Ones are a word, a position and a mask that lets through.
     """
-    if any(
-        one is not None and one.is_meta
-        for _, module in all_modules(model)
-        for table in (module._parameters, module._buffers)  # noqa: SLF001 (as torch's own walk)
-        for one in table.values()
-    ):
+    if any(one.is_meta for one in all_tensors(model).values()):
         return inputs
     return replaced(inputs, lambda one: torch.ones_like(one, device="cpu") if one.is_meta else one)
 

@@ -9,13 +9,13 @@ from torch._inductor import config as inductor_config
 
 import nncfx
 from nncfx.export import export_program
-from nncfx.export.checks.program_saturation_check import overflowing_readers
+from nncfx.export.checks.saturation_check import overflowing_readers
 from nncfx.network import NNCFNetwork
 from nncfx.processors import byte_sums_saturate
 from nncfx.quantization import QuantizeOptions
 from nncfx.quantization.placement.overflow_fix import OverflowFix
 
-PATH = "nncfx.export.checks.program_saturation_check"
+PATH = "nncfx.export.checks.saturation_check"
 
 
 def made(fix: OverflowFix) -> tuple[NNCFNetwork, torch.Tensor]:
@@ -42,7 +42,7 @@ def test_it_is_told_where_the_cpu_saturates(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, saturates: bool
 ) -> None:
     monkeypatch.setattr(
-        "nncfx.export.checks.program_saturation_check.byte_sums_saturate", lambda: saturates
+        "nncfx.export.checks.saturation_check.byte_sums_saturate", lambda: saturates
     )
     model, x = made("disable")
     with caplog.at_level(logging.WARNING, "nncfx.export"):

@@ -12,7 +12,7 @@ from typing_extensions import override
 import nncfx
 from nncfx.errors import ExportError
 from nncfx.export import export_program
-from nncfx.export.checks.program_saturation_check import overflowing_readers
+from nncfx.export.checks.saturation_check import overflowing_readers
 
 Rounding = Callable[..., nn.Module]
 
