@@ -127,6 +127,12 @@ class ChannelLedger:
         if role is not None and role not in roles:
             roles.append(role)
 
+    def carry_along(self, parameter: str, axis: int, size: int, role: Role | None) -> Ids:
+        """Note that an axis carries channels, and return them: those known, or new ones."""
+        ids = self.carried(parameter, axis, size)
+        self.carry(parameter, axis, ids, role)
+        return ids
+
     def carry_part(self, parameter: str, axis: int, part: range, ids: Ids, size: int) -> None:
         """Note that the entries `part` of an axis of `size` entries read the channels `ids`."""
         key, there = (parameter, axis), slice(part.start, part.stop)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
@@ -177,7 +177,7 @@ class _Subject:
 
         Without more of them, too: parts that happen to be one channel wide are broadcast.
         """
-        for selection in (_some(channels), _most(channels)):
+        for selection in (_parts(channels, _some), _parts(channels, _most)):
             smaller = removed(self._model, channels, selection)
             for one in self._inputs:
                 with sized_on_the_way(smaller.model, smaller.sizes):
@@ -214,23 +214,21 @@ def _nameless(address: str) -> str:
     )
 
 
-def _some(channels: Channels) -> Selection:
-    """Return groups to remove, so many that no two widths keep their ratio by accident."""
+def _parts(channels: Channels, count: Callable[[int, int], int]) -> Selection:
+    """Return groups to remove, never all: as `count` says of the number of a set and its size."""
     groups = {
-        group_set.name: np.arange(
-            group_set.removable(max(1, group_set.size // _PARTS[number % len(_PARTS)]))
-        )
-        for number, group_set in enumerate(channels.prunable)
-        if group_set.size > 1
-    }
-    return Selection(groups=groups, kept={})
-
-
-def _most(channels: Channels) -> Selection:
-    """Return more than half of the groups of every set, and never all."""
-    groups = {
-        one.name: np.arange(one.removable(min(one.size - 1, -(-one.size * 3 // 5))))
-        for one in channels.prunable
+        one.name: np.arange(one.removable(count(number, one.size)))
+        for number, one in enumerate(channels.prunable)
         if one.size > 1
     }
     return Selection(groups=groups, kept={})
+
+
+def _some(number: int, size: int) -> int:
+    """Return so many that no two widths keep their ratio by accident."""
+    return max(1, size // _PARTS[number % len(_PARTS)])
+
+
+def _most(_: int, size: int) -> int:
+    """Return more than half."""
+    return min(size - 1, -(-size * 3 // 5))

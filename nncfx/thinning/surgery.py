@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from nncfx.storage.models.narrow_attention import narrow_attention
-from nncfx.thinning.copying import copied
+from nncfx.tracing.calls.model_copy import copied
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.tracing.calls.tensors import own_tensors

@@ -14,9 +14,9 @@ from nncfx.channels.trace import CALLS_OF_A_PATH
 from nncfx.errors import ThinningError, TracingError, error_text, machine_fault
 from nncfx.float64 import float64_device, in_float64
 from nncfx.graph.union_find import Ids
-from nncfx.thinning.copying import copied
 from nncfx.thinning.proof_inputs import EmbeddingRows, random_inputs
 from nncfx.tracing import ExampleInputs, run
+from nncfx.tracing.calls.model_copy import copied
 from nncfx.tracing.calls.preservation import preserved
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 from nncfx.tracing.record.function_mode import watch_shapes

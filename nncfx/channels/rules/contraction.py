@@ -68,8 +68,7 @@ def _created(state: ChannelState, tensor: torch.Tensor, rows: range) -> Ids:
     """Return the channels that some rows of a parameter create; the tensor is these rows."""
     source = state.source(tensor)
     assert source is not None  # noqa: S101 (rows are of a parameter)
-    ids = state.ledger.carried(source.parameter, 0, source.shape[0])
-    state.ledger.carry(source.parameter, 0, ids, Role.PRODUCER)
+    ids = state.ledger.carry_along(source.parameter, 0, source.shape[0], Role.PRODUCER)
     return ids[rows.start : rows.stop]
 
 
@@ -103,11 +102,9 @@ def weighted_product(
         axis: of the other operand and of the result, from the end.
     """
     name, consumed, produced = what
-    size = call.result.shape[axis]
     _consume(state, call, grid, (name, consumed, axis))
-    ids = state.ledger.carried(name, produced, size)
-    state.ledger.carry(name, produced, ids, Role.PRODUCER)
-    state.lay(call.result, ids, axis)
+    size = call.result.shape[axis]
+    state.lay(call.result, state.ledger.carry_along(name, produced, size, Role.PRODUCER), axis)
 
 
 @channel_rule("convolution")
@@ -140,8 +137,10 @@ def _convolve(state: ChannelState, call: TracedCall, axes: tuple[int, int]) -> N
             return state.set_grid(call.result, mixed)
     if groups == 1:
         _consume(state, call, grid, (name, consumed, channel_axis))
-        _produce(state, call, (name, produced, weight.shape[produced]), channel_axis)
-        return None
+        size = weight.shape[produced]
+        ids = state.ledger.carry_along(name, produced, size, Role.PRODUCER)
+        _bias(state, call, ids)
+        return state.lay(call.result, ids, channel_axis)
     return _convolve_groups(state, call, (name, groups, channel_axis))
 
 
@@ -215,19 +214,6 @@ def _consume(
         state.fix(grid, reason)
         return
     state.ledger.carry(name, weight_axis, ids, Role.CONSUMER)
-
-
-def _produce(
-    state: ChannelState,
-    call: TracedCall,
-    what: tuple[str, int, int],
-    axis: int,
-) -> None:
-    name, weight_axis, size = what
-    ids = state.ledger.carried(name, weight_axis, size)
-    state.ledger.carry(name, weight_axis, ids, Role.PRODUCER)
-    _bias(state, call, ids)
-    state.lay(call.result, ids, axis)
 
 
 def _bias(state: ChannelState, call: TracedCall, ids: Ids) -> None:

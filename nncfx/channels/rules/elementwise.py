@@ -96,8 +96,8 @@ def _of_positions(state: ChannelState, source: Source) -> torch.Tensor:
         grid = compact(torch.from_numpy(np.ascontiguousarray(places)))
         order = sequence(grid, _CHANNEL_AXIS)
         if varying_axes(grid) == (_CHANNEL_AXIS,) and order is not None:
-            ids = state.ledger.carried(source.parameter, axis, source.shape[axis])
-            state.ledger.carry(source.parameter, axis, ids, Role.FOLLOWER)
+            size = source.shape[axis]
+            ids = state.ledger.carry_along(source.parameter, axis, size, Role.FOLLOWER)
             return along(ids[order], _CHANNEL_AXIS, source.elements.shape)
     return no_channels(source.elements.shape)
 

@@ -84,8 +84,7 @@ def _note_parameter(state: ChannelState, call: TracedCall) -> None:
             note_literal(state, call)
             state.ledger.hold(place_of(call), (source.parameter, 0))
         elif isinstance(size, NamedInteger) and size == size.whole == count > 1:
-            ids = state.ledger.carried(source.parameter, 0, count)
-            state.ledger.carry(source.parameter, 0, ids, Role.FOLLOWER)
+            ids = state.ledger.carry_along(source.parameter, 0, count, Role.FOLLOWER)
             state.ledger.count(size.module, size.attribute, ids)
 
 

@@ -32,11 +32,12 @@ def batch_normalisation(state: ChannelState, call: TracedCall) -> None:
     layout = (1, source.shape[0], math.prod(source.shape[1:]))
     if not _in_order(source, layout) or not argument(call, 5, "training", default=False):
         return unknown(state, call)
-    rows = _noted(state, source, 0, None)
+    # which a later call creates
+    rows = state.ledger.carry_along(source.parameter, 0, source.shape[0], None)
     for position, name in ((3, "weight"), (4, "bias")):
         if not _follows(state, argument(call, position, name), rows):
             return unknown(state, call, "has a weight or a bias that is no parameter")
-    columns = _noted(state, source, 1, Role.CONSUMER)
+    columns = state.ledger.carry_along(source.parameter, 1, source.shape[1], Role.CONSUMER)
     if state.living:
         entries = np.repeat(columns, layout[_COLUMNS] // len(columns))
         state.ledger.average((state.calls - 1, place_of(call)), _COLUMNS, entries)
@@ -53,7 +54,8 @@ def weight_normalisation(state: ChannelState, call: TracedCall) -> None:
     if source is None or not source.is_whole or along != 0:
         return unknown(state, call)
     length = argument(call, 1, "g")
-    if not _follows(state, length, _noted(state, source, 0, None)):
+    rows = state.ledger.carry_along(source.parameter, 0, source.shape[0], None)
+    if not _follows(state, length, rows):
         return unknown(state, call, "has a length that is no parameter")
     state.ledger.divide(source.parameter, str(state.whole_parameter(length)))
     return state.set_source(call.result, source)
@@ -80,13 +82,6 @@ def _in_order(source: Source, layout: tuple[int, ...]) -> bool:
     return tuple(elements.shape) == layout and bool(
         (elements.reshape(-1) == torch.arange(elements.numel(), device="cpu")).all()
     )
-
-
-def _noted(state: ChannelState, source: Source, axis: int, role: Role | None) -> Ids:
-    """Return the channels along an axis of a parameter, which a later call reads or creates."""
-    ids = state.ledger.carried(source.parameter, axis, source.shape[axis])
-    state.ledger.carry(source.parameter, axis, ids, role)
-    return ids
 
 
 def _follows(state: ChannelState, tensor: torch.Tensor | None, rows: Ids) -> bool:

@@ -134,28 +134,23 @@ def describe(
     """
     _check_parts(model)
     state = model_state(model)
-    structure: dict[str, Any] = {}
     recipes = recipes_of(model)
-    if any(one.forms for one in recipes):
-        structure["thin_recipes"] = [json.loads(one.to_json()) for one in recipes]
-    folded = folded_norms(model)
-    if folded:
-        structure["folded"] = folded
-    packed = packed_records(model)
-    if packed:
-        structure["packed_layers"] = packed
-    codes = parameter_records(model)
-    if codes:
-        structure["packed_parameters"] = codes
+    has_graphs = any(one.forms for one in recipes)
+    structure = _filled(
+        thin_recipes=[json.loads(one.to_json()) for one in recipes if has_graphs],
+        folded=folded_norms(model),
+        packed_layers=packed_records(model),
+        packed_parameters=parameter_records(model),
+    )
     if isinstance(model, NNCFNetwork) and model.nncf.hooks:
         warn_moved_weights(model)
         structure["quantizers"] = quantizer_records(model, without=without)
-        plans = plan_records(model, without=without)
-        structure |= {"quantization_plans": plans} if plans else {}
+        structure |= _filled(quantization_plans=plan_records(model, without=without))
         structure["example_inputs"] = describe_inputs(model.nncf.example_inputs)
-        further = [describe_inputs(one) for one in model.nncf.further_inputs]
-        structure |= {"further_inputs": further} if further else {}
-        structure |= {"calls": calls} if (calls := call_counts(model)) else {}
+        structure |= _filled(
+            further_inputs=[describe_inputs(one) for one in model.nncf.further_inputs],
+            calls=call_counts(model),
+        )
         _spare(state, model)
         if integers:
             structure["integers"] = _with_integers(state, model)
@@ -165,6 +160,11 @@ def describe(
         sizes={name: one for name, one in sizes.items() if not name.startswith(_HOOKS)},
         structure=structure,
     )
+
+
+def _filled(**tables: Any) -> dict[str, Any]:  # noqa: ANN401 (lists and mappings of anything)
+    """Return those of `tables` that hold something."""
+    return {name: one for name, one in tables.items() if one}
 
 
 def _check_parts(model: nn.Module) -> None:

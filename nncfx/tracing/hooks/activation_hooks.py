@@ -202,22 +202,17 @@ class CallPlan:
     def _unnested(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        if self.is_called_by_hooked:
-            mode = _innermost()
-            if mode is not None and not torch.compiler.is_compiling() and _is_on_top(mode):
-                # off the stack it costs the calls made here nothing; compiled code cannot do that
-                _pop_mode()  # type: ignore[no-untyped-call]  # torch leaves it so
-                try:
-                    return self._hooked(forward, args, kwargs)
-                finally:
-                    _push_mode(mode)  # type: ignore[no-untyped-call]  # as above
-            if mode is not None:
-                mode.suspensions += 1
-                try:
-                    return self._hooked(forward, args, kwargs)
-                finally:
-                    mode.suspensions -= 1
-        return self._hooked(forward, args, kwargs)
+        mode = _innermost() if self.is_called_by_hooked else None
+        if mode is None:
+            return self._hooked(forward, args, kwargs)
+        if torch.compiler.is_compiling() or not _is_on_top(mode):
+            return uncounted(self._hooked, forward, args, kwargs)
+        # off the stack it costs the calls made here nothing; compiled code cannot do that
+        _pop_mode()  # type: ignore[no-untyped-call]  # torch leaves it so
+        try:
+            return self._hooked(forward, args, kwargs)
+        finally:
+            _push_mode(mode)  # type: ignore[no-untyped-call]  # as above
 
     def _hooked(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -1,16 +1,21 @@
 """Merge the traces of several example inputs: what the model does on any of them."""
 
+import functools
+import operator
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import networkx as nx
 
 from nncfx.errors import TracingError
 from nncfx.graph import Edge, NNCFGraph
-from nncfx.tracing.calls.call_numbers import Site
 from nncfx.tracing.calls.module_stack import Place, Wiring
 
 __all__ = ["merged_graphs", "merged_wirings"]
+
+K = TypeVar("K")
 
 
 def merged_graphs(graphs: Sequence[NNCFGraph]) -> NNCFGraph:
@@ -71,31 +76,28 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
     """
     addresses = dict.fromkeys(one for wiring in wirings for one in wiring.places)
     callees: dict[str, dict[str, None]] = {}
-    calls: dict[str, int] = {}
-    counts: dict[tuple[str, str, Site], int] = {}
-    on_floats: dict[tuple[str, str], int] = {}
-    called = [wiring.called for wiring in wirings]
     for wiring in wirings:
         for name, below in wiring.callees.items():
             callees.setdefault(name, {}).update(dict.fromkeys(below))
-        for name, count in wiring.calls.items():
-            calls[name] = max(count, calls.get(name, 0))
-        for call, count in wiring.counts.items():
-            counts[call] = max(count, counts.get(call, 0))
-        for function, count in wiring.on_floats.items():
-            on_floats[function] = max(count, on_floats.get(function, 0))
+    called = [wiring.called for wiring in wirings]
+    counts = _most(wiring.counts for wiring in wirings)
     return Wiring(
         places={address: _place(address, wirings, called) for address in addresses},
-        calls=calls,
+        calls=_most(wiring.calls for wiring in wirings),
         callees={name: tuple(below) for name, below in callees.items()},
         counts=counts,
-        on_floats=on_floats,
+        on_floats=_most(wiring.on_floats for wiring in wirings),
         varying=frozenset(
             call for call in counts if len({one.counts.get(call, 0) for one in wirings}) > 1
         ),
         folded=frozenset[str]().union(*(wiring.folded for wiring in wirings)),
         bypassed=frozenset[str]().union(*(wiring.bypassed for wiring in wirings)),
     )
+
+
+def _most(tables: Iterable[Mapping[K, int]]) -> Counter[K]:
+    """Return the largest count of each key."""
+    return functools.reduce(operator.or_, map(Counter, tables))
 
 
 def _place(address: str, wirings: Sequence[Wiring], called: Sequence[set[str]]) -> Place:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 from typing_extensions import override
 
-from nncfx.thinning.copying import copied
+from nncfx.tracing.calls.model_copy import copied
 
 # ruff: noqa: ANN401 (modules hold anything)
 
