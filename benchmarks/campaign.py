@@ -47,7 +47,7 @@ from torch.nn.functional import cross_entropy
 import nncfx
 from nncfx.algorithms.knowledge_distillation.controller import KnowledgeDistillationController
 from nncfx.thinning import ThinRecipe
-from nncfx.thinning.files.carried_recipes import recipes_of
+from nncfx.thinning.files.recipe import recipes_of
 from nncfx.training import AugmentedImages, Training, TrainingProgress
 
 FOLDER: Final = ROOT / "out" / "campaign"

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
         NeuronPruningBuilder,
         StructurePruningBuilder,
     )
-    from nncfx.algorithms.const_sparsity.builder import ConstSparsityBuilder
+    from nncfx.algorithms.const_sparsity.builder import (
+        ConstSparsityBuilder,
+        ConstSparsityController,
+    )
     from nncfx.algorithms.const_sparsity.config import ConstSparsityConfig
-    from nncfx.algorithms.const_sparsity.controller import ConstSparsityController
     from nncfx.algorithms.entropy_constraint.builder import EntropyConstraintBuilder
     from nncfx.algorithms.entropy_constraint.config import EntropyConstraintConfig
     from nncfx.algorithms.entropy_constraint.controller import EntropyConstraintController

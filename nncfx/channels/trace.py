@@ -13,9 +13,8 @@ from typing_extensions import override
 
 from nncfx.channels.ids import sequence, varying_axes
 from nncfx.channels.masked_norms import AVERAGES
-from nncfx.channels.rules.calls import place_of, unknown
+from nncfx.channels.rules.calls import Rule, channel_rule, place_of, unknown
 from nncfx.channels.rules.constants import CONSTRUCTORS, constant
-from nncfx.channels.rules.registry import Rule, channel_rule
 from nncfx.channels.state import ChannelState
 from nncfx.errors import GraphError, TracingError
 from nncfx.graph.channels import Channels

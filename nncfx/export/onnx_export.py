@@ -27,7 +27,7 @@ from nncfx.export.capture.dynamic_batch import (
     opened,
 )
 from nncfx.export.capture.export_failure import as_export_error
-from nncfx.export.capture.exportable_calls import ExportableCalls, unchecked_distributions
+from nncfx.export.capture.exportable_calls import ExportableCalls
 from nncfx.export.capture.patched_exporter import patched_exporter
 from nncfx.export.capture.preparation import (
     check_writable,
@@ -37,7 +37,6 @@ from nncfx.export.capture.preparation import (
     warn_idle_quantizers,
 )
 from nncfx.export.capture.program_checks import check_captured, quantizer_inputs
-from nncfx.export.capture.recurrent_shapes import recurrent_shapes
 from nncfx.export.capture.tensor_names import (
     name_open_axes,
     name_outputs,
@@ -269,8 +268,6 @@ def _capture(
         know_shapes()
         # torch keeps the state of an export in the process
         with _ALONE, patched_exporter(), contextlib.ExitStack() as stack:
-            stack.enter_context(recurrent_shapes())
-            stack.enter_context(unchecked_distributions())
             with _quiet():
                 captured = captured_program(model, call, axes)
             # a program holds its calls; a model that it could not capture makes them yet

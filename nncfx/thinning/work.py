@@ -11,8 +11,7 @@ from nncfx.graph.channels import Channels
 from nncfx.storage.models.narrow_attention import NarrowAttention
 from nncfx.targets import Alignment
 from nncfx.thinning.divergence import failing_operation, first_divergence
-from nncfx.thinning.files.carried_recipes import carry, recipes_of
-from nncfx.thinning.files.recipe import ThinRecipe
+from nncfx.thinning.files.recipe import ThinRecipe, carry, recipes_of
 from nncfx.thinning.removal import Removal, removed, removed_in_place, shapes_removed
 from nncfx.thinning.result import ThinResult
 from nncfx.thinning.selection import Selection, has_dead_entries, select_removable

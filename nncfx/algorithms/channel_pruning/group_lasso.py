@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from nncfx.controllers import CompressionLoss
 from nncfx.controllers.base.weights import raw_parameters
-from nncfx.graph.channels import Channels, Member
+from nncfx.graph.channels import Channels
 from nncfx.schemes.masks.exact_masks import group_slices
 from nncfx.storage.models.sharded_models import whole
 
@@ -60,11 +60,7 @@ class GroupLasso(CompressionLoss):
         if self.is_over():
             return total
         for members in self._sets:
-            squares = [_squares(one, whole(parameters[one.parameter])) for one in members]
+            slices = (group_slices(one, whole(parameters[one.parameter])) for one in members)
+            squares = [one.square().sum(dim=1) for one in slices]
             total = total + torch.stack(squares).sum(dim=0).add(_LEAST).sqrt().sum()
         return self.weight * total
-
-
-def _squares(member: Member, parameter: Tensor) -> Tensor:
-    """Return the sum of the squares of each group's entries, `g` numbers."""
-    return group_slices(member, parameter).square().sum(dim=1)

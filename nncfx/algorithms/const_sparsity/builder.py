@@ -1,18 +1,27 @@
-"""Constant sparsity: masks of the entries that are not zero."""
+"""Constant sparsity: the weights that are zero stay zero while the others train on.
+
+Source: NNCF 2.19, "Constant sparsity".
+"""
 
 from collections.abc import Sequence
 from typing import final
 
-from torch import Tensor
 from typing_extensions import override
 
 from nncfx.algorithms.const_sparsity.config import ConstSparsityConfig
-from nncfx.algorithms.const_sparsity.controller import ConstSparsityController
 from nncfx.controllers import Builder, MaskHook, MaskSet, plan_on_weights, register_algorithm
+from nncfx.controllers.masks.weight_sparsity import MaskController
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion
 
-__all__ = ["ConstSparsityBuilder"]
+__all__ = ["ConstSparsityBuilder", "ConstSparsityController"]
+
+
+@final
+class ConstSparsityController(MaskController):
+    """Keeps the zeros that were there at the start; its level is 0 and cannot be set."""
+
+    has_level: bool = False
 
 
 @final
@@ -22,16 +31,10 @@ class ConstSparsityBuilder(Builder[ConstSparsityConfig]):
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
-        return plan_on_weights(self, model, _of_nonzero)
+        return plan_on_weights(self, model, lambda one: MaskHook((one != 0).to(one.dtype)))
 
     @override
     def controller(
-        self,
-        model: NNCFNetwork,
-        insertions: Sequence[Insertion],
+        self, model: NNCFNetwork, insertions: Sequence[Insertion]
     ) -> ConstSparsityController:
         return ConstSparsityController(model, self.config, MaskSet.of(model, insertions))
-
-
-def _of_nonzero(weight: Tensor) -> MaskHook:
-    return MaskHook((weight != 0).to(weight.dtype))

@@ -1,7 +1,7 @@
 """What torch functions do with channels: one module for each family of rules."""
 
 from nncfx.channels.rules import contraction, elementwise, movement, products, recurrent, weights
-from nncfx.channels.rules.registry import channel_rule
+from nncfx.channels.rules.calls import channel_rule
 
 __all__ = [
     "channel_rule",

@@ -1,13 +1,27 @@
-"""Read a traced call: where it stands, what it was given; and give up on one."""
+"""What every channel rule needs: its place in the table, and what a traced call was given."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 from torch import nn
 
 from nncfx.channels.state import ChannelState
+from nncfx.operators import FIXES, ROWS, Rules
+from nncfx.tracing.hooks.spelled_functions import is_known_function
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = ["argument", "is_in_torch_attention", "place_of", "unknown"]
+__all__ = ["Rule", "argument", "channel_rule", "is_in_torch_attention", "place_of", "unknown"]
+
+Rule: TypeAlias = Callable[[ChannelState, TracedCall], None]
+
+channel_rule: Final = Rules[Rule](
+    lambda one: one.channels,
+    {one.channels for one in ROWS} - {FIXES},
+    "a channel rule of the operator table",
+    is_known_function,
+)
+"""Decorates what follows channels through a call: of operations with a word in the table's
+`channels`, or of one function."""
 
 
 def place_of(call: TracedCall) -> str:

@@ -6,9 +6,8 @@ import numpy as np
 import torch
 
 from nncfx.channels.ids import NO_CHANNEL, spread, varying_axes
-from nncfx.channels.rules.calls import argument, place_of, unknown
+from nncfx.channels.rules.calls import argument, channel_rule, place_of, unknown
 from nncfx.channels.rules.extents import counted
-from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.state import ChannelState
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids

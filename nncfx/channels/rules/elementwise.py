@@ -15,8 +15,13 @@ from nncfx.channels.ids import (
     varying_axes,
 )
 from nncfx.channels.masked_norms import AVERAGES, LAYER_NORMS
-from nncfx.channels.rules.calls import argument, is_in_torch_attention, place_of, unknown
-from nncfx.channels.rules.registry import channel_rule
+from nncfx.channels.rules.calls import (
+    argument,
+    channel_rule,
+    is_in_torch_attention,
+    place_of,
+    unknown,
+)
 from nncfx.channels.rules.sizes import note_literal, note_width
 from nncfx.channels.source import Source
 from nncfx.channels.state import ChannelState, Split

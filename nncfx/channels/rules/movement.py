@@ -15,9 +15,8 @@ from nncfx.channels.ids import (
     spread,
     varying_axes,
 )
-from nncfx.channels.rules.calls import argument, place_of, unknown
+from nncfx.channels.rules.calls import argument, channel_rule, place_of, unknown
 from nncfx.channels.rules.extents import narrowed_by_bounds, note_bounds, repeated, sliced
-from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.rules.sizes import note_literal, note_sizes, note_width
 from nncfx.channels.source import Source
 from nncfx.channels.state import ChannelState, Split

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import torch
 
 from nncfx.channels.ids import compact, narrowed, varying_axes
-from nncfx.channels.rules.calls import argument, place_of, unknown
+from nncfx.channels.rules.calls import argument, channel_rule, place_of, unknown
 from nncfx.channels.rules.contraction import weighted_product
-from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.state import ChannelState
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.function_mode import TracedCall

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 
 from nncfx.channels.ids import along, varying_axes
-from nncfx.channels.rules.calls import place_of, unknown
-from nncfx.channels.rules.registry import channel_rule
+from nncfx.channels.rules.calls import channel_rule, place_of, unknown
 from nncfx.channels.state import ChannelState
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids

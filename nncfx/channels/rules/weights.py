@@ -5,9 +5,8 @@ import math
 import numpy as np
 import torch
 
-from nncfx.channels.rules.calls import argument, place_of, unknown
+from nncfx.channels.rules.calls import argument, channel_rule, place_of, unknown
 from nncfx.channels.rules.elementwise import per_channel, pointwise
-from nncfx.channels.rules.registry import channel_rule
 from nncfx.channels.source import Source
 from nncfx.channels.state import ChannelState
 from nncfx.graph.channels import Role

@@ -15,11 +15,10 @@ from torch.onnx._internal.exporter._flags import set_onnx_exporting_flag
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ExportError
-from nncfx.export.capture.attention_axes import ATTENTION_AXES
 from nncfx.export.capture.decomposition import QuicklyDecomposed
 from nncfx.export.capture.dynamic_batch import Call
 from nncfx.export.capture.export_failure import makes_constants
-from nncfx.export.capture.exportable_calls import ExportableCalls
+from nncfx.export.capture.exportable_calls import ATTENTION_AXES, ExportableCalls
 from nncfx.export.capture.preparation import run_once
 from nncfx.network import NNCFNetwork
 from nncfx.tracing.calls.inputs import own_tensors

@@ -1,26 +1,60 @@
 """Call torch functions, while a model is exported, in the form that the exporter writes well."""
 
-import contextlib
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 from torch.nn import functional as F
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from nncfx.export.capture.attention_axes import attention
 from nncfx.export.capture.einsum_as_matmul import einsum
 
 # ruff: noqa: A002, ANN401 (torch's own signatures)
 
-__all__ = ["ExportableCalls", "unchecked_distributions"]
+__all__ = ["ATTENTION_AXES", "ExportableCalls"]
+
+ATTENTION_AXES: Final = 4
+"""How many axes torch's exporter takes: batch, heads, length, features."""
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    *others: Any,
+    **named: Any,
+) -> Tensor:
+    """Compute `scaled_dot_product_attention` on tensors (batch, heads, length, features).
+
+    torch takes any number of axes before length and features, its exporter (2.13) exactly two. The
+    axes before the heads become one, and missing ones are added; the result has its own again.
+    """
+    operands = (query, key, value)
+    if all(one.ndim == ATTENTION_AXES for one in operands):
+        return scaled_dot_product_attention(query, key, value, attn_mask, *others, **named)
+    ahead = torch.broadcast_shapes(  # type: ignore[no-untyped-call]  # torch leaves it open
+        *(one.shape[:-3] for one in operands)
+    )
+    query, key, value = (_four_axes(one, ahead) for one in operands)
+    if attn_mask is not None and attn_mask.ndim >= ATTENTION_AXES:
+        attn_mask = _four_axes(attn_mask, ahead)
+    result = scaled_dot_product_attention(query, key, value, attn_mask, *others, **named)
+    shape = (*ahead, *result.shape[1:])
+    return result.reshape(shape[len(shape) - max(one.ndim for one in operands) :])
+
+
+def _four_axes(x: Tensor, ahead: torch.Size) -> Tensor:
+    """Return `x` with axes `ahead` of the last three as one."""
+    if x.ndim < ATTENTION_AXES:
+        return x.reshape((1,) * (ATTENTION_AXES - x.ndim) + x.shape)
+    return x.expand(*ahead, *x.shape[-3:]).flatten(0, -ATTENTION_AXES)
 
 
 def _embedding_bag(indices: Tensor, weight: Tensor, *others: Any, **named: Any) -> Tensor:
@@ -158,7 +192,7 @@ _REDUCED: Final[Mapping[str, Callable[..., Tensor]]] = MappingProxyType(
 )
 _FORMS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = MappingProxyType(
     {
-        scaled_dot_product_attention: attention,
+        scaled_dot_product_attention: _attention,
         torch.einsum: einsum,
         F.embedding_bag: _embedding_bag,
         F.cross_entropy: _cross_entropy,
@@ -189,14 +223,3 @@ class ExportableCalls(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         return _FORMS.get(func, func)(*args, **(kwargs or {}))
-
-
-@contextlib.contextmanager
-def unchecked_distributions() -> Iterator[None]:
-    """Let distributions, as policies return them, not look at the values of their parameters."""
-    before = Distribution._validate_args  # noqa: SLF001 (torch's setter does not tell it)
-    Distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        Distribution.set_default_validate_args(before)

@@ -9,16 +9,22 @@
 * Its registry of translations parses the source of five hundred functions, each time: half of
   the time of a small model.
 * It looks up all composite operators of torch once for each namespace of operators.
+* It runs LSTMs and GRUs step by step for the shapes that they return, though their ONNX operators
+  loop themselves: where axes are open it captures a loop of each layer and direction, and runs all
+  steps, twice, as it decomposes, which takes a second for 20 steps and fixes their number.
+* Distributions, as policies return them, look at the values of their parameters, which it lacks.
 """
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch._export.utils
+from torch import Tensor
+from torch.distributions import Distribution
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -34,6 +40,9 @@ __all__ = ["patched_exporter"]
 def patched_exporter() -> Iterator[None]:
     """Let torch's exporter write every constant that counts, in less time."""
     from onnxscript.rewriter._matcher import SimplePatternMatcher
+
+    # torch's own registration of its loops, of which these take the place
+    from torch.export import _patches as loops
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     operators = torch._export.utils  # noqa: SLF001 (there is no other way to them)
@@ -43,6 +52,11 @@ def patched_exporter() -> Iterator[None]:
         _replaced(SimplePatternMatcher, "_match_constant", _exactly),
         _replaced(ONNXRegistry, "from_torchlib", _from_torchlib(ONNXRegistry.from_torchlib)),
         _replaced(operators, "_materialize_cpp_cia_ops", materialize),
+        _replaced(loops, "gru_while_loop_impl", _gru),
+        _replaced(loops, "lstm_while_loop_impl", _lstm),
+        _replaced(Distribution, "_validate_args", value=False),
+        loops.register_gru_while_loop_decomposition(),
+        loops.register_lstm_while_loop_decomposition(),
     ):
         yield
 
@@ -117,3 +131,26 @@ def _registry_read(
 ) -> "ONNXRegistry":
     del known
     return slowly(opset_version)
+
+
+def _gru(x: Tensor, state: Tensor, *options: object) -> tuple[Tensor, Tensor]:
+    return _outputs(x, state, *options), torch.empty_like(state)
+
+
+def _lstm(x: Tensor, state: Sequence[Tensor], *options: object) -> tuple[Tensor, Tensor, Tensor]:
+    hidden, cell = state
+    return _outputs(x, hidden, *options), torch.empty_like(hidden), torch.empty_like(cell)
+
+
+def _outputs(x: Tensor, hidden: Tensor, *options: object) -> Tensor:
+    """Return a tensor like the outputs of all steps: (time, batch, directions x width).
+
+    Args:
+        x: (time, batch, features), or (batch, time, features) where the last option says so.
+        hidden: the state, (layers x directions, batch, width).
+        options: weights, biases or not, layers, dropout, training, bidirectional, batch first.
+    """
+    bidirectional, batch_first = options[-2:]
+    time, batch = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
+    outputs = x.new_empty(time, batch, hidden.shape[-1] * (2 if bidirectional else 1))
+    return outputs.transpose(0, 1) if batch_first else outputs

@@ -53,7 +53,8 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
                 type(model).__name__,
                 type(parts[name]).__name__,
             )
-        left = kept if _named(output) else tuple(kept.values())
+        is_named = isinstance(output, Mapping) or is_dataclass(output)
+        left = kept if is_named else tuple(kept.values())
         return left if numbers else pytree.tree_map_with_path(without_number, left)
 
     def without_number(path: tuple[Any, ...], leaf: object) -> object:
@@ -83,10 +84,6 @@ def _is_writable(value: object) -> bool:
     except ValueError:  # a class that was registered without names, as those of diffusers
         return False
     return all(isinstance(one, _LEAVES) for _, one in leaves)
-
-
-def _named(output: object) -> bool:
-    return isinstance(output, Mapping) or is_dataclass(output)
 
 
 def _parts(output: Any) -> dict[str, Any]:  # noqa: ANN401 (models return anything)

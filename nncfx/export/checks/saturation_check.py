@@ -41,7 +41,9 @@ def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
     return tuple(
         str(node.name)
         for node in nodes_of(graph, *CONTRACTIONS)
-        if _is_computed_in_integers(input_of(node)) and _is_beyond(input_of(node, 1))
+        if is_dequantized(input_of(node))
+        and stored_integers(input_of(node)) is None
+        and _is_beyond(input_of(node, 1))
     )
 
 
@@ -63,11 +65,6 @@ def _is_beyond(value: "ir.Value") -> bool:
     if integers is None or integers.dtype != np.int8:
         return False
     return max(int(integers.max(initial=0)), -int(integers.min(initial=0))) > _MOST
-
-
-def _is_computed_in_integers(value: "ir.Value") -> bool:
-    """Return whether `value` is dequantized from what the graph computes."""
-    return is_dequantized(value) and stored_integers(value) is None
 
 
 def overflowing_readers(module: fx.GraphModule) -> tuple[str, ...]:

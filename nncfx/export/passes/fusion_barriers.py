@@ -77,7 +77,7 @@ def add_quantizer_barriers(graph: "ir.Graph") -> None:
     for node in [one for one in graph if not one.domain]:
         if _pads_channels(node):
             put_before(node, 0, maximum_with_least(input_of(node), node, graph), graph)
-        if _decodes_weight(node) or (node in known and _is_integer_layer(node)):
+        if _decodes_weight(node) or (node in known and _multiplies_integers(node, "Gemm")):
             put_before(node, 1, maximum_with_least(input_of(node, 1), node, graph), graph)
         if _needs_barrier(node):
             value = node.outputs[0]
@@ -112,10 +112,6 @@ def _decodes_weight(node: "ir.Node") -> bool:
     return is_scaled_before or (factor is not None and factor.op_type == "Softmax")
 
 
-def _is_integer_layer(node: "ir.Node") -> bool:
-    return node.op_type == "Gemm" and stored_integers(input_of(node, 1)) is not None
-
-
 def _needs_barrier(node: "ir.Node") -> bool:
     import onnx_ir as ir
 
@@ -139,7 +135,7 @@ def _is_refused(concatenation: "ir.Node") -> bool:
     rank = joined.shape.rank() if joined.shape is not None else 0
     axis = concatenation.attributes["axis"].as_int()
     is_last, is_channels = axis in (-1, rank - 1), axis in (_CHANNELS, _CHANNELS - rank)
-    return (not is_last and _reaches(joined, _is_product)) or (
+    return (not is_last and _reaches(joined, _multiplies_integers)) or (
         is_channels and _reaches(joined, _quantizes_shuffled)
     )
 
@@ -162,17 +158,15 @@ def _reaches(value: "ir.Value", wanted: "Callable[[ir.Node], bool]") -> bool:
     return False
 
 
-def _is_product(node: "ir.Node") -> bool:
-    return node.op_type == "MatMul" and stored_integers(input_of(node, 1)) is not None
+def _multiplies_integers(node: "ir.Node", operator: str = "MatMul") -> bool:
+    return node.op_type == operator and stored_integers(input_of(node, 1)) is not None
 
 
 def _quantizes_shuffled(node: "ir.Node") -> bool:
     """Return whether `node` rounds what a `DepthToSpace` makes pixels of."""
-    return node.op_type == "QuantizeLinear" and _reaches(node.outputs[0], _shuffles)
-
-
-def _shuffles(node: "ir.Node") -> bool:
-    return node.op_type == "DepthToSpace"
+    return node.op_type == "QuantizeLinear" and _reaches(
+        node.outputs[0], lambda one: one.op_type == "DepthToSpace"
+    )
 
 
 def _keep_float_weights(graph: "ir.Graph") -> None:

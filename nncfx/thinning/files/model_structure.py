@@ -33,8 +33,7 @@ from nncfx.quantization.preparation.batch_norm_folding import folded_norms, with
 from nncfx.storage.models.model_state import model_state
 from nncfx.storage.models.module_sizes import ModuleSizes, apply_sizes, read_sizes
 from nncfx.storage.models.stored_model import StoredModel, check_fit, fill, restored_on_error
-from nncfx.thinning.files.carried_recipes import recipes_of
-from nncfx.thinning.files.recipe import ThinRecipe, rebuild
+from nncfx.thinning.files.recipe import ThinRecipe, rebuild, recipes_of
 from nncfx.thinning.files.wrapped_again import call_counts, listed, warn_other_calls, wrapped
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.devices import device_of

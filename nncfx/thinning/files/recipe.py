@@ -1,13 +1,13 @@
 """What thinning took away, as data: rebuild a thin model, and thin an optimizer's state."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.optim import Optimizer
 
 from nncfx.errors import ThinningError, did_you_mean, error_text
@@ -20,10 +20,13 @@ from nncfx.thinning.surgery import Cut, copy_without
 from nncfx.tracing.calls.input_specs import MOST_BYTES
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 
-__all__ = ["ThinRecipe", "rebuild", "thin_optimizer"]
+__all__ = ["ThinRecipe", "carry", "rebuild", "recipes_of", "thin_optimizer"]
 
 _FORMAT: Final = "nncfx thin recipe"
 _VERSION: Final = 1
+_ATTRIBUTE: Final = "_nncfx_thin_recipes"
+_KEPT: Final = "_user_preserved_attributes"
+"""The key of a graph module's `meta` under which torch looks for what a copy of it must have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +181,19 @@ def rebuild(
                 "of the thinned model.",
             ) from error
     return thinned
+
+
+def carry(model: nn.Module, recipes: Sequence[ThinRecipe]) -> None:
+    """Let `model` and its copies know by which thinnings, in order, it came from the dense one."""
+    vars(model)[_ATTRIBUTE] = tuple(recipes)
+    if isinstance(model, fx.GraphModule):
+        model.meta.setdefault(_KEPT, {})[_ATTRIBUTE] = tuple(recipes)
+
+
+def recipes_of(model: nn.Module) -> tuple[ThinRecipe, ...]:
+    """Return the thinnings that led to `model`, in their order; none where it carries none."""
+    found: tuple[ThinRecipe, ...] = vars(model).get(_ATTRIBUTE, ())
+    return found
 
 
 def thin_optimizer(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nncfx.tracing.record.random_functions import is_random
+from nncfx.tracing.record.constant_operands import is_random
 
 CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "alpha_dropout": lambda x: F.alpha_dropout(x, training=True),
