@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from training_checkpoint import TrainingCheckpoint
 
 from nncfx import export_onnx
-from nncfx.controllers.masks.weight_costs import WeightCosts
+from nncfx.controllers.masks.costs import WeightCosts
 from nncfx.graph import macs
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes import (

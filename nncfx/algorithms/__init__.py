@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from nncfx.lazy import names_of
 
 if TYPE_CHECKING:
-    from nncfx.algorithms.block_pruning.builder import BlockPruningBuilder
+    from nncfx.algorithms.block_pruning.builder import BlockPruningBuilder, BlockPruningController
     from nncfx.algorithms.block_pruning.config import BlockPruningConfig
-    from nncfx.algorithms.block_pruning.controller import BlockPruningController
     from nncfx.algorithms.channel_pruning.config import (
         BranchPruningConfig,
         FilterPruningConfig,
@@ -33,15 +32,16 @@ if TYPE_CHECKING:
     from nncfx.algorithms.knowledge_distillation.builder import KnowledgeDistillationBuilder
     from nncfx.algorithms.knowledge_distillation.config import KnowledgeDistillationConfig
     from nncfx.algorithms.knowledge_distillation.controller import KnowledgeDistillationController
-    from nncfx.algorithms.magnitude_sparsity.builder import MagnitudeSparsityBuilder
+    from nncfx.algorithms.magnitude_sparsity.builder import (
+        MagnitudeSparsityBuilder,
+        MagnitudeSparsityController,
+    )
     from nncfx.algorithms.magnitude_sparsity.config import MagnitudeSparsityConfig
-    from nncfx.algorithms.magnitude_sparsity.controller import MagnitudeSparsityController
     from nncfx.algorithms.movement_sparsity.builder import MovementSparsityBuilder
     from nncfx.algorithms.movement_sparsity.config import MovementSparsityConfig
     from nncfx.algorithms.movement_sparsity.controller import MovementSparsityController
-    from nncfx.algorithms.nm_sparsity.builder import NMSparsityBuilder
+    from nncfx.algorithms.nm_sparsity.builder import NMSparsityBuilder, NMSparsityController
     from nncfx.algorithms.nm_sparsity.config import NMSparsityConfig
-    from nncfx.algorithms.nm_sparsity.controller import NMSparsityController
     from nncfx.algorithms.quantization.builder import QuantizationBuilder
     from nncfx.algorithms.quantization.config import QuantizationConfig
     from nncfx.algorithms.quantization.controller import QuantizationController

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import torch
 
-__all__ = ["Source", "is_stack"]
+__all__ = ["Source", "first_of_run", "is_stack"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +54,15 @@ class Source:
         """Whether the tensor has the parameter's own layout."""
         if self.moved is None:
             return True
-        count = self.elements.numel()
-        if tuple(self.elements.shape) != self.shape:
-            return False
-        return bool((self.elements.reshape(-1) == torch.arange(count, device="cpu")).all())
+        return tuple(self.elements.shape) == self.shape and first_of_run(self.elements) == 0
+
+
+def first_of_run(elements: torch.Tensor) -> int | None:
+    """Return the first of elements that follow each other, 0 if there are none; else None."""
+    flat = elements.reshape(-1)
+    first, count = int(flat[0]) if len(flat) else 0, len(flat)
+    follow = (flat == torch.arange(first, first + count, device="cpu")).all()
+    return first if follow else None
 
 
 def is_stack(elements: torch.Tensor, shape: tuple[int, ...]) -> bool:

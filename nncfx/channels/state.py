@@ -20,7 +20,7 @@ from nncfx.channels.ids import (
     sequence,
     varying_axes,
 )
-from nncfx.channels.source import Source, is_stack
+from nncfx.channels.source import Source, first_of_run, is_stack
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.calls.tensor_table import TensorTable
@@ -131,12 +131,10 @@ class ChannelState:
         source = self.source(tensor)
         if source is None or not tensor.dim() or not tensor.numel():
             return None
-        elements, inner = source.elements.reshape(-1), math.prod(source.shape[1:])
-        first, count = int(elements[0]), len(elements)
-        adjacent = bool((elements == torch.arange(first, first + count, device="cpu")).all())
-        if not adjacent or first % inner or tuple(tensor.shape[1:]) != source.shape[1:]:
+        first, inner = first_of_run(source.elements), math.prod(source.shape[1:])
+        if first is None or first % inner or tuple(tensor.shape[1:]) != source.shape[1:]:
             return None
-        return source.parameter, range(first // inner, (first + count) // inner)
+        return source.parameter, range(first // inner, (first + tensor.numel()) // inner)
 
     def matrix(self, tensor: torch.Tensor) -> tuple[str, int, int] | None:
         """Return the parameter of which a tensor is a matrix, and the axes of it that are its two.

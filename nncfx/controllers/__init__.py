@@ -17,6 +17,7 @@ from nncfx.controllers.base.schedulers import (
     EpochScheduler,
     HasLevel,
     Scheduler,
+    StepCounter,
     StepScheduler,
 )
 from nncfx.controllers.base.schedules import (
@@ -31,7 +32,6 @@ from nncfx.controllers.base.schedules import (
 )
 from nncfx.controllers.base.stage import CompressionStage
 from nncfx.controllers.base.statistics import CompositeStatistics, Statistics, table
-from nncfx.controllers.base.step_counter import StepCounter
 from nncfx.controllers.composite_controller import CompositeController
 from nncfx.controllers.loops.accuracy_aware import (
     AccuracyAwareEpoch,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from nncfx.algorithms.block_pruning.controller import BlockPruningController
+from nncfx.algorithms.block_pruning.builder import BlockPruningController
 from nncfx.algorithms.block_pruning.masks import block_masks, padded_block_scores
 from nncfx.errors import ArgumentError, CompressionError, ConfigError
 from nncfx.schemes import BlockPrune

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nncfx.algorithms.magnitude_sparsity.controller import MagnitudeSparsityController
+from nncfx.algorithms.magnitude_sparsity.builder import MagnitudeSparsityController
 from nncfx.errors import CompressionError
 from nncfx.network import strip
 from nncfx.training.create import create_compressed_model

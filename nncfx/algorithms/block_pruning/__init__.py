@@ -2,4 +2,4 @@
 
 from nncfx.lazy import names_of
 
-__getattr__ = names_of(__name__, "config", "controller", "masks", "builder")
+__getattr__ = names_of(__name__, "config", "masks", "builder")

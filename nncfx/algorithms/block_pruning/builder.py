@@ -1,18 +1,59 @@
-"""Block pruning: a mask on every weight."""
+"""Block pruning: whole tiles of a weight are zero, of any extent along each of its axes.
 
-from collections.abc import Sequence
-from typing import final
+Channels stay: the weight keeps its shape, and kernels for block-sparse weights skip the tiles.
 
+Source: Condensa (Joseph et al. 2020), Table 1, "BlockPrune", with tiles that need not divide.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, final
+
+from torch import nn
 from typing_extensions import override
 
 from nncfx.algorithms.block_pruning.config import BlockPruningConfig
-from nncfx.algorithms.block_pruning.controller import BlockPruningController
-from nncfx.controllers import Builder, MaskHook, MaskSet, plan_on_weights, register_algorithm
+from nncfx.algorithms.block_pruning.masks import block_masks
+from nncfx.controllers import (
+    Builder,
+    MaskHook,
+    MaskSet,
+    plan_on_weights,
+    register_algorithm,
+    sparsity_scheduler,
+)
 from nncfx.controllers.base.weights import raw_parameters
+from nncfx.controllers.masks.weight_sparsity import MaskController
 from nncfx.network import NNCFNetwork
+from nncfx.schemes import Criterion
 from nncfx.tracing import Insertion
 
-__all__ = ["BlockPruningBuilder"]
+__all__ = ["BlockPruningBuilder", "BlockPruningController"]
+
+_CRITERIA: Final[Mapping[str, Criterion]] = {"L1": "l1norm", "L2": "l2norm", "max": "max"}
+
+
+@final
+class BlockPruningController(MaskController):
+    """Masks blocks of weights at the level its scheduler asks for, a fraction of the blocks."""
+
+    config: BlockPruningConfig
+
+    def __init__(self, model: nn.Module, config: BlockPruningConfig, masks: MaskSet) -> None:
+        super().__init__(model, config, masks)
+        self.level = config.sparsity_init
+        self.scheduler = sparsity_scheduler(self, config.params, reached=lambda: self.level)
+
+    @override
+    def _apply(self, level: float) -> None:
+        params = self.config.params
+        masks = block_masks(
+            self.weights(),
+            level,
+            params.block,
+            criterion=_CRITERIA[params.block_importance],
+            scope=params.sparsity_level_setting_mode,
+        )
+        self.masks.set(masks)
 
 
 @final

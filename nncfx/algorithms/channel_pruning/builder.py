@@ -17,9 +17,8 @@ from nncfx.channels.trace import MENDABLE
 from nncfx.config import PruningConfig
 from nncfx.controllers.base.builder import Builder
 from nncfx.controllers.base.weights import aliases, norm_parameters, raw_parameters
-from nncfx.controllers.masks.costs import costs_of
+from nncfx.controllers.masks.costs import WeightCosts, costs_of
 from nncfx.controllers.masks.masking import MaskHook, MaskSet
-from nncfx.controllers.masks.weight_costs import WeightCosts
 from nncfx.errors import CompressionError, shortened
 from nncfx.graph import Operation
 from nncfx.graph.channels import Channels

@@ -34,9 +34,8 @@ from nncfx.controllers.base.schedules import (
 from nncfx.controllers.base.stage import CompressionStage
 from nncfx.controllers.base.states import check_keys
 from nncfx.controllers.base.weights import raw_parameters
-from nncfx.controllers.masks.costs import Costs
+from nncfx.controllers.masks.costs import Costs, WeightCosts
 from nncfx.controllers.masks.masking import MaskSet
-from nncfx.controllers.masks.weight_costs import WeightCosts
 from nncfx.errors import CompressionError
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet, Role

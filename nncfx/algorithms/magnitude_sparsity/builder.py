@@ -1,17 +1,55 @@
-"""Magnitude sparsity: a mask on every weight."""
+"""Magnitude sparsity: the weights of smallest magnitude are zero.
+
+Source: NNCF 2.19, "Magnitude sparsity"; Zhu and Gupta, "To prune, or not to prune", 2017.
+"""
 
 from collections.abc import Sequence
 from typing import final
 
+from torch import nn
 from typing_extensions import override
 
 from nncfx.algorithms.magnitude_sparsity.config import MagnitudeSparsityConfig
-from nncfx.algorithms.magnitude_sparsity.controller import MagnitudeSparsityController
-from nncfx.controllers import Builder, MaskHook, MaskSet, plan_on_weights, register_algorithm
+from nncfx.controllers import (
+    Builder,
+    MaskHook,
+    MaskSet,
+    plan_on_weights,
+    register_algorithm,
+    sparsity_scheduler,
+)
+from nncfx.controllers.masks.weight_sparsity import MaskController
 from nncfx.network import NNCFNetwork
+from nncfx.schemes.masks.magnitude_masks import MagnitudeMasks
 from nncfx.tracing import Insertion
 
-__all__ = ["MagnitudeSparsityBuilder"]
+__all__ = ["MagnitudeSparsityBuilder", "MagnitudeSparsityController"]
+
+
+@final
+class MagnitudeSparsityController(MaskController):
+    """Masks weights by magnitude at the level its scheduler asks for."""
+
+    config: MagnitudeSparsityConfig
+
+    def __init__(self, model: nn.Module, config: MagnitudeSparsityConfig, masks: MaskSet) -> None:
+        super().__init__(model, config, masks)
+        self.level = config.sparsity_init
+        self.scheduler = sparsity_scheduler(self, config.params, reached=self._reached)
+
+    @override
+    def _apply(self, level: float) -> None:
+        params = self.config.params
+        masks = MagnitudeMasks(
+            self.weights(),
+            level,
+            scope=params.sparsity_level_setting_mode,
+            normed=params.weight_importance == "normed_abs",
+        )
+        self.masks.set(masks)
+
+    def _reached(self) -> float:
+        return self.statistics().level
 
 
 @final

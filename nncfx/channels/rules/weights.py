@@ -7,7 +7,7 @@ import torch
 
 from nncfx.channels.rules.calls import argument, channel_rule, place_of, unknown
 from nncfx.channels.rules.elementwise import per_channel, pointwise
-from nncfx.channels.source import Source
+from nncfx.channels.source import first_of_run
 from nncfx.channels.state import ChannelState
 from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
@@ -29,7 +29,8 @@ def batch_normalisation(state: ChannelState, call: TracedCall) -> None:
     if source is None:
         return per_channel(state, call)
     layout = (1, source.shape[0], math.prod(source.shape[1:]))
-    if not _in_order(source, layout) or not argument(call, 5, "training", default=False):
+    in_order = tuple(source.elements.shape) == layout and first_of_run(source.elements) == 0
+    if not in_order or not argument(call, 5, "training", default=False):
         return unknown(state, call)
     # which a later call creates
     rows = state.ledger.carry_along(source.parameter, 0, source.shape[0], None)
@@ -76,22 +77,14 @@ def product(state: ChannelState, call: TracedCall) -> None:
     return state.set_source(call.result, sources[0])
 
 
-def _in_order(source: Source, layout: tuple[int, ...]) -> bool:
-    elements = source.elements
-    return tuple(elements.shape) == layout and bool(
-        (elements.reshape(-1) == torch.arange(elements.numel(), device="cpu")).all()
-    )
-
-
 def _follows(state: ChannelState, tensor: torch.Tensor | None, rows: Ids) -> bool:
     """Note that a parameter has one entry per row; return whether it is one, or not there."""
     if tensor is None:
         return True
     source = state.source(tensor)
-    if source is None or source.elements.numel() != len(rows):
+    if source is None or {source.elements.numel(), source.shape[0]} != {len(rows)}:
         return False
-    order = source.elements.reshape(-1).numpy()
-    if not np.array_equal(order, np.arange(len(rows))) or source.shape[0] != len(rows):
+    if first_of_run(source.elements) != 0:
         return False
     state.ledger.carry(source.parameter, 0, rows, Role.FOLLOWER)
     return True

@@ -1,16 +1,27 @@
-"""What a level can be a fraction of: costs that masks save, by the name of the budget."""
+"""What a level can be a fraction of: costs that masks save, by the name of the budget.
 
+Those of weights are here: multiply-accumulates and parameters.
+"""
+
+import dataclasses
 import importlib
+import math
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol, TypeAlias
+from itertools import chain
+from typing import Final, Protocol, TypeAlias, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from nncfx.config.pruning_schedule import Budget, PruningParams
+from nncfx.controllers.base.weights import aliases, raw_parameters
+from nncfx.float64 import in_float64
+from nncfx.graph import NNCFGraph, macs
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork
+from nncfx.tracing.hooks.store import own_parameters
+from nncfx.tracing.record.constant_operands import constant_operands
 
-__all__ = ["Costs", "costs_of", "register_costs"]
+__all__ = ["Costs", "WeightCosts", "costs_of", "register_costs"]
 
 
 class Costs(Protocol):
@@ -58,3 +69,94 @@ def costs_of(model: NNCFNetwork, channels: Channels, params: PruningParams) -> C
     if params.budget in _ABOVE:
         importlib.import_module(_ABOVE[params.budget])
     return _MAKERS[params.budget](model, channels, params)
+
+
+@final
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WeightCosts:
+    """How what a model costs divides among its weights.
+
+    Attributes:
+        unit: What is counted, in words.
+        by_weight: Costs of a weight, by its first dotted name.
+        total: Costs of the whole model, those of no weight included.
+        lengths: Weights whose rows are divided by their length, to what multiplies them: a row
+            goes with its entry there.
+    """
+
+    unit: str
+    by_weight: Mapping[str, int]
+    total: int
+    lengths: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def in_macs(cls, model: nn.Module, graph: NNCFGraph) -> "WeightCosts":
+        """Return the multiply-accumulates (MACs) of `model` as `graph` traced it.
+
+        An operation that reads several weights, as a recurrent layer does, divides its count among
+        them by their numbers of entries. One whose weight is computed counts for what it is
+        computed from.
+        """
+        counts = macs(graph)
+        names = aliases(model)
+        parameters = raw_parameters(model)
+        read, lengths = constant_operands(graph), _lengths(model, graph)
+        multiplied = {p for p, one in parameters.items() if one.ndim > 1} - set(lengths.values())
+        by_weight: dict[str, int] = {}
+        for one in graph.operations:
+            if one.address not in counts:
+                continue
+            own, computed = (
+                multiplied & {names[p][0] for p in found if p in names}
+                for found in (one.parameters.values(), chain(*read[one.address].values()))
+            )
+            sizes = {name: parameters[name].numel() for name in sorted(own or computed)}
+            whole = max(sum(sizes.values()), 1)  # a layer of no width costs nothing
+            for name, size in sizes.items():
+                share = counts[one.address] * size // whole
+                by_weight[name] = by_weight.get(name, 0) + share
+        unit = "multiply-accumulates"
+        return cls(unit=unit, by_weight=by_weight, total=sum(counts.values()), lengths=lengths)
+
+    @classmethod
+    def in_parameters(cls, model: nn.Module, graph: NNCFGraph) -> "WeightCosts":
+        """Return the numbers of entries of the model's parameters; a shared one counts once."""
+        total = sum(parameter.numel() for parameter in own_parameters(model))
+        by_weight = {name: one.numel() for name, one in raw_parameters(model).items()}
+        lengths = _lengths(model, graph)
+        return cls(unit="parameters", by_weight=by_weight, total=total, lengths=lengths)
+
+    def saved(self, masks: Mapping[str, Tensor]) -> float:
+        """Return the fraction of the total that goes with the entries that `masks` remove.
+
+        A weight costs in proportion to the entries it has left, which is exact where whole rows
+        and columns go. 0 for a model that costs nothing.
+
+        Args:
+            masks: By first dotted names; broadcastable to the weights.
+        """
+        gone = 0.0
+        for name, cost in self.by_weight.items():
+            own = (masks.get(name), masks.get(self.lengths.get(name, "")))
+            there = [in_float64(mask) for mask in own if mask is not None]
+            if there:
+                gone += cost * (1 - float(math.prod(there[1:], start=there[0]).mean()))
+        return gone / self.total if self.total else 0.0
+
+
+def _lengths(model: nn.Module, graph: NNCFGraph) -> dict[str, str]:
+    """Return weights that a weight norm divides, with their lengths, by first dotted names."""
+    names = aliases(model)
+    read = (one.parameters for one in graph.operations if one.function == "_weight_norm")
+    pairs = [(each[0], each[1]) for each in read if {0, 1} <= each.keys()]
+    return {names[v][0]: names[g][0] for v, g in pairs if {v, g} <= names.keys()}
+
+
+@register_costs("macs")
+def _in_macs(model: NNCFNetwork, _: Channels, __: PruningParams) -> WeightCosts:
+    return WeightCosts.in_macs(model, model.nncf.graph)
+
+
+@register_costs("parameters")
+def _in_parameters(model: NNCFNetwork, _: Channels, __: PruningParams) -> WeightCosts:
+    return WeightCosts.in_parameters(model, model.nncf.graph)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from nncfx.controllers.masks.weight_costs import WeightCosts
+from nncfx.controllers.masks.costs import WeightCosts
 from nncfx.tracing import trace
 
 
