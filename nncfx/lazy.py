@@ -1,10 +1,47 @@
-"""Packages that import what stands in them at its first use (PEP 562)."""
+"""What is made when it is asked for: names of packages (PEP 562), and values of mappings."""
 
+import abc
 import importlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
-__all__ = ["names_of"]
+from typing_extensions import override
+
+__all__ = ["LazyMapping", "names_of"]
+
+S = TypeVar("S")
+V = TypeVar("V")
+
+
+class LazyMapping(Mapping[str, V], abc.ABC, Generic[S, V]):
+    """A mapping whose values are made anew, each whenever it is asked for.
+
+    Args:
+        sources: What the values are made of, by name.
+    """
+
+    def __init__(self, sources: Mapping[str, S]) -> None:
+        self._sources = sources
+
+    @abc.abstractmethod
+    def _made(self, source: S) -> V:
+        """Return the value of a source."""
+
+    @override
+    def __getitem__(self, name: str) -> V:
+        return self._made(self._sources[name])
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return name in self._sources
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._sources)
 
 
 def names_of(package: str, *modules: str) -> Callable[[str], Any]:

@@ -12,6 +12,7 @@ from nncfx.controllers.base.weights import aliases, raw_parameters
 from nncfx.controllers.masks.exact_hook import ExactHook, fractions
 from nncfx.controllers.masks.packed_bits import bit_count, masked, packed_bits, unpacked_bits
 from nncfx.errors import CompressionError
+from nncfx.lazy import LazyMapping
 from nncfx.tracing import Insertion
 
 __all__ = ["MaskHook", "MaskSet", "PresentMasks"]
@@ -124,23 +125,12 @@ class MaskHook(ExactHook):
 
 
 @final
-class PresentMasks(Mapping[str, Tensor]):
-    """The masks of hooks by name, bool and of the hook's shape, each made when it is asked for."""
-
-    def __init__(self, hooks: Mapping[str, Sequence[MaskHook]]) -> None:
-        self._hooks = hooks
+class PresentMasks(LazyMapping[Sequence[MaskHook], Tensor]):
+    """The masks of hooks by name, bool and of the hook's shape."""
 
     @override
-    def __getitem__(self, name: str) -> Tensor:
-        return self._hooks[name][0].keep()
-
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._hooks)
-
-    @override
-    def __len__(self) -> int:
-        return len(self._hooks)
+    def _made(self, source: Sequence[MaskHook]) -> Tensor:
+        return source[0].keep()
 
 
 @final

@@ -109,18 +109,16 @@ def _arranged(value: "ir.Value") -> _Arranged | None:
         return None
     count = len(node.inputs) if node.op_type == "Concat" else 1
     parts = [_arranged(input_of(node, index)) for index in range(count)]
-    given = [constant_of(one) for one in node.inputs[count:]]
+    given = [one for value in node.inputs[count:] if (one := constant_of(value)) is not None]
     known = [one for one in parts if one is not None]
-    missing = any(one is None for one in given)
-    if missing or len(known) < count or len({one.ends for one in known}) > 1:
+    is_missing = len(given) < len(node.inputs) - count or len(known) < count
+    if is_missing or len({one.ends for one in known}) > 1:
         return None
-    move = _MOVES[node.op_type](node, [one for one in given if one is not None])
-    return _Arranged(
-        move([one.values for one in known]),
-        move([one.scale for one in known]),
-        move([one.zero_point for one in known]),
-        known[0].ends,
+    values, scale, zero_point = (
+        _MOVES[node.op_type](node, given, [getattr(one, name) for one in known])
+        for name in ("values", "scale", "zero_point")
     )
+    return _Arranged(values, scale, zero_point, known[0].ends)
 
 
 def _quantized(node: "ir.Node") -> _Arranged | None:
@@ -132,50 +130,33 @@ def _quantized(node: "ir.Node") -> _Arranged | None:
     return _Arranged(values, scale, zero_point, (grid.low, grid.high))
 
 
-Move = Callable[[Sequence[Array]], Array]
 _Write = Callable[[_Arranged, "ir.Node", int, "ir.Graph"], "ir.Value"]
 
 
-def _concat(node: "ir.Node", given: Sequence[Array]) -> Move:
-    del given
-    axis = node.attributes["axis"].as_int()
-    return lambda parts: np.concatenate(parts, axis)
+def _concat(node: "ir.Node", _: Sequence[Array], parts: Sequence[Array]) -> Array:
+    return np.concatenate(parts, node.attributes["axis"].as_int())
 
 
-def _slice(node: "ir.Node", given: Sequence[Array]) -> Move:
-    del node
+def _slice(_: "ir.Node", given: Sequence[Array], parts: Sequence[Array]) -> Array:
     starts, ends = given[0].tolist(), given[1].tolist()
     axes = given[2].tolist() if len(given) > 2 else list(range(len(starts)))  # noqa: PLR2004 (an option)
     steps = given[3].tolist() if len(given) > 3 else [1] * len(starts)  # noqa: PLR2004 (the same)
-
-    def move(parts: Sequence[Array]) -> Array:
-        (part,) = parts
-        cut = [slice(None)] * part.ndim
-        for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
-            cut[axis] = slice(*bounds)
-        return part[tuple(cut)]
-
-    return move
+    cut = [slice(None)] * parts[0].ndim
+    for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+        cut[axis] = slice(*bounds)
+    return parts[0][tuple(cut)]
 
 
-def _reshape(node: "ir.Node", given: Sequence[Array]) -> Move:
-    del node
-    sizes = given[0].tolist()  # 0 stands for what the axis has
-
-    def move(parts: Sequence[Array]) -> Array:
-        (part,) = parts
-        return part.reshape([size or part.shape[axis] for axis, size in enumerate(sizes)])
-
-    return move
+def _reshape(_: "ir.Node", given: Sequence[Array], parts: Sequence[Array]) -> Array:
+    sizes = enumerate(given[0].tolist())  # 0 stands for what the axis has
+    return parts[0].reshape([size or parts[0].shape[axis] for axis, size in sizes])
 
 
-def _unsqueeze(node: "ir.Node", given: Sequence[Array]) -> Move:
-    del node
-    axes = tuple(given[0].tolist())
-    return lambda parts: np.expand_dims(parts[0], axes)
+def _unsqueeze(_: "ir.Node", given: Sequence[Array], parts: Sequence[Array]) -> Array:
+    return np.expand_dims(parts[0], tuple(given[0].tolist()))
 
 
-_MOVES: Final[dict[str, Callable[["ir.Node", Sequence[Array]], Move]]] = {
+_MOVES: Final[dict[str, Callable[["ir.Node", Sequence[Array], Sequence[Array]], Array]]] = {
     "Concat": _concat,
     "Reshape": _reshape,
     "Slice": _slice,

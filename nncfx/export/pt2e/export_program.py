@@ -91,9 +91,9 @@ def _quantize(module: fx.GraphModule, activation: Callable[[Grid], Grid]) -> Non
     narrow = _narrow_type(module)
     quantized: dict[tuple[Any, ...], fx.Node] = {}
     for node in list(module.graph.nodes):
-        if node.target not in _READERS:
+        if node.target not in _FURTHER:
             continue
-        grid = _READERS[node.target](node, constants)
+        grid = _grid(node, constants)
         values = constants.value(node.args[0])
         if values is None:
             _quantize_activation(node, activation(grid), quantized)
@@ -113,7 +113,7 @@ def _narrow_type(module: fx.GraphModule) -> torch.dtype | None:
     Raises:
         ExportError: some compute in one type, some in another.
     """
-    found = {node.meta["val"].dtype for node in module.graph.nodes if node.target in _READERS} or {
+    found = {node.meta["val"].dtype for node in module.graph.nodes if node.target in _FURTHER} or {
         torch.float32
     }
     if len(found) > 1:
@@ -177,38 +177,31 @@ class _Constants:
         return self._module.graph.get_attr(name)
 
 
-def _grid_of_tensor(node: fx.Node, constants: _Constants) -> Grid:
-    return _grid(node, constants, axis=None, limits=node.args[3:5])
+_ATEN: Final = torch.ops.aten
+_FURTHER: Final[Mapping[Any, int]] = {
+    _ATEN.fake_quantize_per_tensor_affine.default: 0,
+    _ATEN.fake_quantize_per_tensor_affine.tensor_qparams: 0,
+    _ATEN.fake_quantize_per_channel_affine.default: 1,
+}
+"""How many arguments the operations that read a grid have before its limits: an axis, or none."""
 
 
-def _grid_of_channels(node: fx.Node, constants: _Constants) -> Grid:
-    return _grid(node, constants, axis=int(str(node.args[3])), limits=node.args[4:6])
-
-
-def _grid(
-    node: fx.Node, constants: _Constants, *, axis: int | None, limits: tuple[Any, ...]
-) -> Grid:
+def _grid(node: fx.Node, constants: _Constants) -> Grid:
     scale, zero_point = (constants.value(one) for one in node.args[1:3])
     if scale is None or zero_point is None:
         raise ExportError(
             f"The quantizer '{node.name}' computes its scale or zero point from the input; a "
             "program holds constants only. Freeze the range before exporting.",
         )
-    low, high = limits
+    given: Any = node.args
+    *axis, low, high = given[3 : 5 + _FURTHER[node.target]]
     return Grid(
         scale=wide(torch.as_tensor(scale, device="cpu").detach()).numpy().astype(np.float32),
         zero_point=torch.as_tensor(zero_point, device="cpu").numpy().astype(np.int64),
-        axis=axis,
+        axis=axis[0] if axis else None,
         low=low,
         high=high,
     )
-
-
-_READERS: Final[Mapping[Any, Callable[[fx.Node, _Constants], Grid]]] = {
-    torch.ops.aten.fake_quantize_per_tensor_affine.default: _grid_of_tensor,
-    torch.ops.aten.fake_quantize_per_tensor_affine.tensor_qparams: _grid_of_tensor,
-    torch.ops.aten.fake_quantize_per_channel_affine.default: _grid_of_channels,
-}
 
 
 def _quantize_activation(node: fx.Node, grid: Grid, known: dict[tuple[Any, ...], fx.Node]) -> None:

@@ -1,6 +1,6 @@
 """Which single weights stay by their magnitudes: masks of them, or zeros in place."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import final
 
 import torch
@@ -8,8 +8,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from nncfx.errors import CompressionError
+from nncfx.lazy import LazyMapping
 from nncfx.schemes.masks.exact_masks import MaskScope, ranked_parts
-from nncfx.schemes.masks.ranking import Magnitudes
+from nncfx.schemes.masks.ranking import Largest, Magnitudes
 
 __all__ = ["MagnitudeMasks", "magnitude_mask", "zero_smallest"]
 
@@ -49,7 +50,7 @@ def magnitude_mask(
 
 
 @final
-class MagnitudeMasks(Mapping[str, Tensor]):
+class MagnitudeMasks(LazyMapping[tuple[Largest, torch.Size], Tensor]):
     """The masks that `magnitude_mask` returns, ranked at once, each made when it is asked for."""
 
     def __init__(
@@ -64,23 +65,13 @@ class MagnitudeMasks(Mapping[str, Tensor]):
         """Rank the entries; the arguments and the errors are those of `magnitude_mask`."""
         parts = list(_magnitudes(tensors, is_normed=normed).values())
         ranked = ranked_parts(parts, level, scope, minimum)
-        self._ranked = {
-            name: (one, tensor.shape)
-            for (name, tensor), one in zip(tensors.items(), ranked, strict=True)
-        }
+        pairs = zip(tensors.items(), ranked, strict=True)
+        super().__init__({name: (one, tensor.shape) for (name, tensor), one in pairs})
 
     @override
-    def __getitem__(self, name: str) -> Tensor:
-        found, shape = self._ranked[name]
+    def _made(self, source: tuple[Largest, torch.Size]) -> Tensor:
+        found, shape = source
         return found.mask().view(shape)
-
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ranked)
-
-    @override
-    def __len__(self) -> int:
-        return len(self._ranked)
 
 
 def zero_smallest(

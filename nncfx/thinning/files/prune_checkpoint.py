@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -14,6 +15,7 @@ from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError
 from nncfx.graph.channel_entries import entries_of
 from nncfx.graph.channels import Channels, GroupSet
+from nncfx.lazy import LazyMapping
 from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
 from nncfx.quantization.checkpoints.quantize_checkpoint import empty_model
 from nncfx.schemes import Criterion, group_scores, keep_groups
@@ -79,7 +81,7 @@ def prune_checkpoint(
         )
     config: Any = model.config
     kinds = [_field(one, config) for one in channels.prunable]
-    weights = _Read(shards)
+    weights = _Read({name: partial(shards.read, name) for name in shards.names})
     scores = group_scores(channels, weights, criterion, normalize=False)
     keep = [
         keep_groups([score], level, scope="local", align=align if kind == _NEURONS else 1)[0]
@@ -115,28 +117,12 @@ def prune_checkpoint(
 
 
 @final
-class _Read(Mapping[str, Tensor]):
+class _Read(LazyMapping[Callable[[], Tensor], Tensor]):
     """The tensors of shards, each read whenever it is asked for."""
 
-    def __init__(self, shards: Shards) -> None:
-        self._shards = shards
-        self._names = frozenset(shards.names)
-
     @override
-    def __getitem__(self, name: str) -> Tensor:
-        return self._shards.read(name)
-
-    @override
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    @override
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    @override
-    def __len__(self) -> int:
-        return len(self._names)
+    def _made(self, source: Callable[[], Tensor]) -> Tensor:
+        return source()
 
 
 def _field(group_set: GroupSet, config: Any) -> str:  # noqa: ANN401 (of transformers)
