@@ -1,7 +1,7 @@
 """Find out which channels of a model can only be removed together: `analyze_channels`."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -226,22 +226,11 @@ def analyze_channels(
             paths, missed = trained, unreached(model, observer.read)
         except TracingError:  # such as norms that refuse a batch of one
             _LOGGER.debug("%s does not run in training mode", type(model).__name__)
-    if any(caller is not None for caller in missed.values()):
-        observer = _spared(follow, paths, missed)
+    # the first of a caller's modules says why; what is reversed has it last
+    found = ((caller, name) for name, caller in reversed(missed.items()) if caller is not None)
+    if callers := {caller: _MISSED.format(name=name) for caller, name in found}:
+        observer = follow(paths, callers)  # once more, and what these could read is fixed
     return replace(observer.channels(model), unreached=tuple(missed))
-
-
-def _spared(
-    follow: Callable[..., ChannelObserver],
-    paths: Sequence[tuple[ExampleInputs, bool]],
-    missed: Mapping[str, str | None],
-) -> ChannelObserver:
-    """Follow all paths once more, and fix what a module that none reached could read."""
-    by_caller: dict[str, str] = {}
-    for name, caller in missed.items():
-        if caller is not None:
-            by_caller.setdefault(caller, _MISSED.format(name=name))
-    return follow(paths, by_caller)
 
 
 def _followed(

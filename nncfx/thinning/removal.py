@@ -80,15 +80,9 @@ def removed(
             smaller = exchange(smaller, name, form, values)
             sizes[name] = {**sizes.get(name, {}), **values}
             forms[name] = arguments
-    falls = {key: fall for key, fall in falls.items() if fall}
     narrow_widths(smaller, falls, sizes)
-    return Removal(
-        model=smaller,
-        sizes=sizes,
-        entries=entries,
-        dead=_dead(channels, selection),
-        forms=forms,
-    )
+    dead = _dead(channels, selection)
+    return Removal(model=smaller, sizes=sizes, entries=entries, dead=dead, forms=forms)
 
 
 def shapes_removed(model: nn.Module, channels: Channels, selection: Selection) -> Removal:

@@ -14,7 +14,14 @@ from nncfx.errors import GraphError
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.targets import Alignment
 
-__all__ = ["Selection", "check_fit", "dead_groups", "has_dead_entries", "select_removable"]
+__all__ = [
+    "Selection",
+    "Zeros",
+    "check_fit",
+    "dead_groups",
+    "has_dead_entries",
+    "select_removable",
+]
 
 _Space = tuple[str, int]
 _ONE = "one channel must stay"
@@ -37,22 +44,6 @@ class Selection:
     is_cut: bool = False
 
 
-def dead_groups(
-    group_set: GroupSet,
-    tensors: Mapping[str, torch.Tensor],
-) -> npt.NDArray[np.int64]:
-    """Return the groups whose every consumer slice is exactly zero, ascending.
-
-    Producers need not be zero: what nothing reads has no effect. A set without consumers has no
-    dead groups, as nothing shows that nobody reads it. NaN is not zero.
-
-    Args:
-        group_set: groups of `g` channels.
-        tensors: parameters and buffers by name.
-    """
-    return _dead_groups(group_set, _Zeros(tensors))
-
-
 def has_dead_entries(group_set: GroupSet, tensors: Mapping[str, torch.Tensor]) -> bool:
     """Return whether some weight that reads channels of the set is zero for some entry of them.
 
@@ -60,15 +51,15 @@ def has_dead_entries(group_set: GroupSet, tensors: Mapping[str, torch.Tensor]) -
         group_set: groups of any size.
         tensors: parameters and buffers by name.
     """
-    zeros = _Zeros(tensors)
+    zeros = Zeros(tensors)
     return any(
         bool(zeros.along(member.parameter, member.axis)[member.indices].any())
         for member in group_set.by_role(Role.CONSUMER)
     )
 
 
-class _Zeros:
-    """Says which slices of tensors are zero; each axis is looked at once."""
+class Zeros:
+    """Says which slices of parameters and buffers are zero; each axis is looked at once."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = tensors
@@ -95,7 +86,12 @@ def _is_nonzero(tensor: torch.Tensor) -> npt.NDArray[np.bool_]:
     return nonzero
 
 
-def _dead_groups(group_set: GroupSet, zeros: _Zeros) -> npt.NDArray[np.int64]:
+def dead_groups(group_set: GroupSet, zeros: Zeros) -> npt.NDArray[np.int64]:
+    """Return the groups whose every consumer slice is exactly zero, ascending.
+
+    Producers need not be zero: what nothing reads has no effect. A set without consumers has no
+    dead groups, as nothing shows that nobody reads it. NaN is not zero.
+    """
     consumers = group_set.by_role(Role.CONSUMER)
     dead = np.full(group_set.size, bool(consumers))
     for member in consumers:
@@ -142,8 +138,8 @@ def select_removable(
         tensors: parameters and buffers by name.
         alignment: the widths that are allowed.
     """
-    zeros = _Zeros(tensors)
-    dead = {group_set.name: _dead_groups(group_set, zeros) for group_set in channels}
+    zeros = Zeros(tensors)
+    dead = {group_set.name: dead_groups(group_set, zeros) for group_set in channels}
     kept = {name: why for name, why in channels.fixed.items() if len(dead[name])}
     candidates = [group_set for group_set in channels.prunable if len(dead[group_set.name])]
     counts = {group_set.name: len(dead[group_set.name]) for group_set in candidates}

@@ -203,15 +203,13 @@ class Work:
         return ThinResult(
             model=removal.model,
             exchanged={
-                **{
-                    name: NarrowAttention.__qualname__
-                    for name, module in all_modules(removal.model)
-                    if type(module) is NarrowAttention
-                },
-                **{
-                    name: _GRAPH.format(type(plain.get_submodule(name)).__name__)
-                    for name in removal.forms
-                },
+                name: NarrowAttention.__qualname__
+                for name, module in all_modules(removal.model)
+                if type(module) is NarrowAttention
+            }
+            | {
+                name: _GRAPH.format(type(plain.get_submodule(name)).__name__)
+                for name in removal.forms
             },
             removed={
                 name: tuple(channels.find(name).origin.entries(groups).tolist())

@@ -6,7 +6,7 @@ import torch
 
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes.masks.alignment import Alignment
-from nncfx.thinning.selection import dead_groups, select_removable
+from nncfx.thinning.selection import Zeros, dead_groups, select_removable
 
 
 def member(parameter: str, axis: int, rows: list[list[int]], role: Role) -> Member:
@@ -27,7 +27,7 @@ def tensors(size: int, zero: list[int]) -> dict[str, torch.Tensor]:
 
 
 def test_a_group_is_dead_if_all_its_columns_are_zero() -> None:
-    found = dead_groups(group_set(2, entries=2), tensors(4, [0, 2, 3]))
+    found = dead_groups(group_set(2, entries=2), Zeros(tensors(4, [0, 2, 3])))
     assert found.tolist() == [1]
 
 
@@ -36,19 +36,19 @@ def test_a_group_that_one_of_two_consumers_reads_is_alive() -> None:
     second = member("c.weight", 1, [[0], [1], [2]], Role.CONSUMER)
     both = GroupSet(name="a", size=3, members=(*one.members, second))
     weights = {**tensors(3, [0, 1]), "c.weight": torch.tensor([[0.0, 1.0, 0.0]])}
-    assert dead_groups(both, weights).tolist() == [0]
+    assert dead_groups(both, Zeros(weights)).tolist() == [0]
 
 
 def test_nan_and_minus_zero_are_told_apart() -> None:
     weights = tensors(2, [])
     weights["b.weight"][:, 0] = torch.nan
     weights["b.weight"][:, 1] = -0.0
-    assert dead_groups(group_set(2), weights).tolist() == [1]
+    assert dead_groups(group_set(2), Zeros(weights)).tolist() == [1]
 
 
 def test_what_nobody_is_seen_to_read_is_not_dead() -> None:
     unread = GroupSet(name="a", size=3, members=group_set(3).members[:1])
-    assert dead_groups(unread, tensors(3, [])).tolist() == []
+    assert dead_groups(unread, Zeros(tensors(3, []))).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_one_entry_anywhere_keeps_a_channel_alive(axis: int, entry: int) -> None
     weight[index] = 1e-30
     rows = np.arange(30)[:, None]
     read = Member(parameter="w", axis=axis, indices=rows, role=Role.CONSUMER)
-    dead = dead_groups(GroupSet(name="s", size=30, members=(read,)), {"w": weight})
+    dead = dead_groups(GroupSet(name="s", size=30, members=(read,)), Zeros({"w": weight}))
     assert dead.tolist() == [one for one in range(30) if one != 3]
 
 
@@ -128,5 +128,5 @@ def test_only_zeros_of_either_sign_are_dead_in_every_type(
     weight[1, 1] = least
     weight[0] *= -1
     read = Member(parameter="w", axis=1, indices=np.arange(3)[:, None], role=Role.CONSUMER)
-    found = dead_groups(GroupSet(name="s", size=3, members=(read,)), {"w": weight})
+    found = dead_groups(GroupSet(name="s", size=3, members=(read,)), Zeros({"w": weight}))
     assert found.tolist() == [0, 2]

@@ -293,6 +293,16 @@ class QuantizationConfig(TrainedAlgorithmConfig):
     )
 
     @property
+    def ranges(self) -> tuple[RangeInitializer, ...]:
+        """How ranges are found, as the initializer says; empty if it does not."""
+        return self.initializer.range if self.initializer else ()
+
+    @property
+    def precision(self) -> PrecisionInitializer | None:
+        """How each layer gets its bits, as the initializer says."""
+        return self.initializer.precision if self.initializer else None
+
+    @property
     @override
     def depends_on_device(self) -> bool:
         return self.target is None
@@ -316,8 +326,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
     @property
     @override
     def calibration_samples(self) -> int:
-        ranges = self.initializer.range if self.initializer else ()
-        return max((one.num_init_samples for one in ranges or (RangeInitializer(),)), default=0)
+        return max(one.num_init_samples for one in self.ranges or (RangeInitializer(),))
 
     @override
     def with_scopes(self, resolve: ScopeResolver) -> Self:

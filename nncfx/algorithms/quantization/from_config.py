@@ -57,8 +57,7 @@ def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> Quantizati
 
 
 def _check_no_hawq(config: QuantizationConfig) -> None:
-    precision = config.initializer.precision if config.initializer else None
-    if precision is not None and precision.type == "hawq":
+    if config.precision is not None and config.precision.type == "hawq":
         fault = Fault(
             path="initializer.precision.type",
             problem="'hawq' can be read, but is not built: bits are not found by Hessian traces. "
@@ -69,7 +68,7 @@ def _check_no_hawq(config: QuantizationConfig) -> None:
 
 def _warn_idle_keys(config: QuantizationConfig) -> None:
     """Tell of what NNCF takes and does not read: percentiles of none, HAWQ's keys by hand."""
-    for index, one in enumerate(config.initializer.range if config.initializer else ()):
+    for index, one in enumerate(config.ranges):
         if one.params is not None and one.type not in _WITH_PERCENTILES:
             _LOGGER.warning(
                 "initializer.range[%d].params: percentiles do nothing for the type '%s'. Take "
@@ -78,7 +77,7 @@ def _warn_idle_keys(config: QuantizationConfig) -> None:
                 one.type,
                 ", ".join(_WITH_PERCENTILES),
             )
-    precision = config.initializer.precision if config.initializer else None
+    precision = config.precision
     if precision is None:
         return
     idle = [
@@ -102,7 +101,7 @@ def ranges_of_config(
     What is returned raises:
         CompressionError: several entries of `initializer.range` hold for the quantizer, or none.
     """
-    entries = config.initializer.range if config.initializer else ()
+    entries = config.ranges
     overrides = [
         (
             role,
@@ -223,10 +222,9 @@ def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str
         ConfigError: an entry is no width and name.
         CompressionError: a name is that of no quantizer.
     """
-    precision = config.initializer.precision if config.initializer else None
     names = {one.name for one in plan.quantizers}
     bits = {}
-    entries = (precision.bitwidth_per_scope or ()) if precision else ()
+    entries = (config.precision and config.precision.bitwidth_per_scope) or ()
     faults = [
         Fault(
             path=f"initializer.precision.bitwidth_per_scope[{index}]",

@@ -134,7 +134,7 @@ def chunk(state: ChannelState, call: TracedCall) -> None:
     before, parts = _data(state, call), _again(state, call)
     if not isinstance(before, torch.Tensor) or not isinstance(parts, Sequence):
         return select(state, call)
-    if len({tuple(part.shape) for part in parts}) > 1:
+    if len({part.shape for part in parts}) > 1:
         return select(state, call)
     merged = state.merge_grids(parts, parts[0].shape, place_of(call))
     return _put(state, call, [merged] * len(parts))
@@ -373,8 +373,7 @@ def _put(
         if isinstance(data, Source):
             state.set_source(tensor, Source(data.parameter, data.shape, part))
             continue
-        grid = compact(part)
-        state.set_grid(tensor, grid)
+        state.set_grid(tensor, part)
     return None
 
 

@@ -152,11 +152,5 @@ def _lengths(model: nn.Module, graph: NNCFGraph) -> dict[str, str]:
     return {names[v][0]: names[g][0] for v, g in pairs if {v, g} <= names.keys()}
 
 
-@register_costs("macs")
-def _in_macs(model: NNCFNetwork, _: Channels, __: PruningParams) -> WeightCosts:
-    return WeightCosts.in_macs(model, model.nncf.graph)
-
-
-@register_costs("parameters")
-def _in_parameters(model: NNCFNetwork, _: Channels, __: PruningParams) -> WeightCosts:
-    return WeightCosts.in_parameters(model, model.nncf.graph)
+register_costs("macs")(lambda model, *_: WeightCosts.in_macs(model, model.nncf.graph))
+register_costs("parameters")(lambda model, *_: WeightCosts.in_parameters(model, model.nncf.graph))

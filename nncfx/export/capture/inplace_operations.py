@@ -33,9 +33,7 @@ def replace_inplace_operations(graph: fx.Graph) -> bool:
         return False
     for node in changes:
         place = order[node]
-        forms = _functional(node.target)
-        assert forms is not None  # noqa: S101 (seen above)
-        node.target = forms
+        node.target = _functional(node.target)
         node.args[0].replace_all_uses_with(
             node, delete_user_cb=lambda user, place=place: order[user] > place
         )

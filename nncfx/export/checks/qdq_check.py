@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from nncfx.errors import ExportError, needing
-from nncfx.export.ir.graph_edits import constant_of, consumers, input_of
+from nncfx.export.ir.graph_edits import constant_of, consumers, input_of, nodes_of
 from nncfx.export.ir.layer_inputs import CONTRACTIONS, is_dequantized, stored_integers
 from nncfx.targets import Target, target_named
 
@@ -71,15 +71,13 @@ def warn_float_operations(graph: "ir.Graph", target: Target) -> None:
     is one for a target whose convolutions may end in float. Tensors in float8 are logged, whatever
     the target: the file holds the operations that simulate them.
     """
-    nodes = [one for one in graph if not one.domain]
-    _warn_float8(nodes, target)
-    is_quantized = any(one.op_type == "QuantizeLinear" for one in nodes)
-    if target.float_results or not is_quantized:
+    _warn_float8(nodes_of(graph, "Cast"), target)
+    if target.float_results or not nodes_of(graph, "QuantizeLinear"):
         return
     left = {
         str(node.name): reason
-        for node in nodes
-        if node.op_type in CONTRACTIONS and stored_integers(input_of(node, 1)) is not None
+        for node in nodes_of(graph, *CONTRACTIONS)
+        if stored_integers(input_of(node, 1)) is not None
         for reason in _reasons(node, target)
     }
     if left:
@@ -94,11 +92,11 @@ def warn_float_operations(graph: "ir.Graph", target: Target) -> None:
         )
 
 
-def _warn_float8(nodes: "Sequence[ir.Node]", target: Target) -> None:
+def _warn_float8(casts: "Sequence[ir.Node]", target: Target) -> None:
     import onnx_ir as ir
 
     kinds = {ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2}
-    rounded = [one for one in nodes if one.op_type == "Cast" and one.outputs[0].dtype in kinds]
+    rounded = [one for one in casts if one.outputs[0].dtype in kinds]
     if rounded:
         _LOGGER.warning(
             "%d tensors are rounded to float8 by the operations that simulate it; %s computes in "

@@ -69,12 +69,11 @@ def _picks_rows(layer: "ir.Node", weight: IntegerWeight) -> bool:
     if layer.inputs[0] is not weight.node.outputs[0] or layer.domain:
         return False
     if layer.op_type == _GATHER_POINTS:
-        shape, batched = input_of(layer, 1).shape, "batch_dims" in layer.attributes
+        shape = input_of(layer, 1).shape
         by_one = shape is not None and shape[-1] == 1
-        return by_one and not (batched and layer.attributes["batch_dims"].as_int())
-    rows = "axis" not in layer.attributes or layer.attributes["axis"].as_int() == 0
-    is_stack = weight.block is not None
-    return layer.op_type == "Gather" and rows and (is_stack or weight.integers.ndim == 2)  # noqa: PLR2004 (a table)
+        return by_one and not layer.attributes.get_int("batch_dims", 0)
+    is_of_rows = layer.op_type == "Gather" and not layer.attributes.get_int("axis", 0)
+    return is_of_rows and (weight.block is not None or weight.integers.ndim == 2)  # noqa: PLR2004 (a table)
 
 
 def _gather_blocks(layer: "ir.Node", weight: IntegerWeight, graph: "ir.Graph") -> None:

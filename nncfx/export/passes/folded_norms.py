@@ -54,19 +54,16 @@ def _fold(norm: "ir.Node", layer: "ir.Node", weight: IntegerWeight, graph: "ir.G
     epsilon = norm.attributes["epsilon"].as_float()
     factor, shift = (one.numpy() for one in norm_affine((mean, variance), epsilon, gamma, beta))
     folded = shift.astype(np.float32)
-    _set_bias(layer, add_constant(graph, f"{input_of(weight.node).name}_bias", folded))
+    if len(layer.inputs) <= BIAS:
+        layer.resize_inputs(BIAS + 1)
+    name = f"{input_of(weight.node).name}_bias"
+    layer.replace_input_with(BIAS, add_constant(graph, name, folded))
     axis = OUTPUT_AXIS[layer.op_type]
     weight.integers, weight.grid = rescaled(weight.integers, weight.grid, factor, axis)
     output = layer.outputs[0]
     output.shape, output.type = norm.outputs[0].shape, norm.outputs[0].type
     norm.outputs[0].replace_all_uses_with(output, replace_graph_outputs=True)
     graph.remove(norm, safe=True)
-
-
-def _set_bias(layer: "ir.Node", bias: "ir.Value") -> None:
-    if len(layer.inputs) <= BIAS:
-        layer.resize_inputs(BIAS + 1)
-    layer.replace_input_with(BIAS, bias)
 
 
 def rescaled(

@@ -133,11 +133,8 @@ class Shortcut:
             return self._like(inputs[0])
         if func in _ACTIVATIONS and inputs[0] in self._void:
             return inputs[0] if kwargs.get("inplace") else self._like(inputs[0])
-        shape: Sequence[int] | None = None
-        if func is F.adaptive_avg_pool2d and inputs[0] in self._void:
-            shape = _pooled(*args, **kwargs)
-        if func is torch.cat and any(one in self._void for one in inputs):
-            shape = _joined(*args, **kwargs)
+        is_joined = func is torch.cat and any(one in self._void for one in inputs)
+        shape = _joined(*args, **kwargs) if is_joined else None
         if shape is None:
             return None
         made = inputs[0].new_zeros(shape)
@@ -206,13 +203,6 @@ def _convolved(
         )
     ]
     return (len(data), len(weight), *sizes) if min(sizes) > 0 else None
-
-
-def _pooled(data: torch.Tensor, output_size: Any) -> tuple[int, ...] | None:
-    """Return the shape of the means of images; None where torch has to say it."""
-    if output_size not in (1, (1, 1)) or data.dim() != _IMAGES or not data.is_contiguous():
-        return None
-    return (*data.shape[:2], 1, 1)
 
 
 def _joined(tensors: Any, dim: Any = 0, **named: Any) -> list[int] | None:
