@@ -20,7 +20,6 @@ from nncfx.algorithms.channel_pruning.config import (
     StructurePruningConfig,
 )
 from nncfx.algorithms.channel_pruning.scopes import (
-    Spared,
     kept_first_convolutions,
     spare,
     take_branches,
@@ -100,12 +99,15 @@ class FilterPruningBuilder(GroupPruningBuilder[FilterPruningConfig]):
     @override
     def taken(self, model: NNCFNetwork, considered: Iterable[Operation]) -> Channels:
         params = self.config.params
-        spared = Spared(
+        graph = model.nncf.graph
+        channels = spare(
+            self.of_its_kind(model),
+            model,
+            graph,
+            considered,
             first=not params.prune_first_conv,
             downsampling=not params.prune_downsample_convs,
         )
-        graph = model.nncf.graph
-        channels = spare(self.of_its_kind(model), model, graph, considered, spared)
         if params.prune_first_conv:
             for address, reason in kept_first_convolutions(channels, model, graph).items():
                 _LOGGER.warning(

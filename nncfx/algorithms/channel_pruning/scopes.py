@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Final, final
+from typing import Final
 
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
@@ -14,7 +14,6 @@ from nncfx.operators import LINEAR_LAYERS, operation_kind, operator_of
 from nncfx.schemes import branch_sets
 
 __all__ = [
-    "Spared",
     "keep_classes",
     "kept_first_convolutions",
     "producing_operations",
@@ -36,36 +35,41 @@ _OF_ACTIVATIONS = ("attention", "matmul")
 """Kinds whose operands are activations; a layer's weight may be one that the forward computes."""
 
 
-@final
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Spared:
-    """Which producers keep all their channels.
-
-    Attributes:
-        first: Convolutions that see a model input with no convolution between.
-        downsampling: Convolutions with a stride above 1.
-    """
-
-    first: bool
-    downsampling: bool
-
-
-NOTHING_SPARED: Final = Spared(first=False, downsampling=False)
-
-
 def spare(
     channels: Channels,
     model: nn.Module,
     graph: NNCFGraph,
     considered: Iterable[Operation],
-    spared: Spared = NOTHING_SPARED,
+    *,
+    first: bool = False,
+    downsampling: bool = False,
 ) -> Channels:
     """Return `channels` with the sets fixed, each with its reason, that shall not be touched.
 
     A set is touched only if every operation that produces its channels is among `considered` and
-    not `spared`: groups go as a whole or not at all.
+    not spared: groups go as a whole or not at all.
+
+    Args:
+        channels: Of the model.
+        model: As it was traced.
+        graph: Its trace.
+        considered: The operations within the scopes.
+        first: Spare convolutions that see a model input with no convolution between.
+        downsampling: Spare convolutions with a stride above 1.
     """
-    reasons = _reasons(model, graph, considered, spared)
+    inside = {one.address for one in considered}
+    reasons = {
+        address: f"'{address}' is outside the scopes of the config"
+        for address in graph.addresses
+        if address not in inside
+    }
+    for address in _first_convolutions(graph) if first else ():
+        text = f"'{address}' is a first convolution, and prune_first_conv is false"
+        reasons.setdefault(address, text)
+    for one in graph.operations if downsampling else ():
+        if _is_downsampling(one, model):
+            text = f"'{one.address}' has a stride, and prune_downsample_convs is false"
+            reasons.setdefault(one.address, text)
     return channels.keeping(
         next((reasons[one.address] for one in makers if one.address in reasons), None)
         for makers in producing_operations(channels, model, graph)
@@ -197,31 +201,6 @@ def _is_of_heads(group_set: GroupSet, makers: Iterable[Operation], graph: NNCFGr
             elif not reader.parameters and operation_kind(reader.function) in _OF_ACTIVATIONS:
                 return True
     return False
-
-
-def _reasons(
-    model: nn.Module,
-    graph: NNCFGraph,
-    considered: Iterable[Operation],
-    spared: Spared,
-) -> Mapping[str, str]:
-    """Return why the operations at some addresses keep their channels."""
-    inside = {one.address for one in considered}
-    reasons = {
-        address: f"'{address}' is outside the scopes of the config"
-        for address in graph.addresses
-        if address not in inside
-    }
-    if spared.first:
-        for address in _first_convolutions(graph):
-            text = f"'{address}' is a first convolution, and prune_first_conv is false"
-            reasons.setdefault(address, text)
-    if spared.downsampling:
-        for one in graph.operations:
-            if _is_downsampling(one, model):
-                text = f"'{one.address}' has a stride, and prune_downsample_convs is false"
-                reasons.setdefault(one.address, text)
-    return reasons
 
 
 def _first_convolutions(graph: NNCFGraph) -> set[str]:

@@ -1,6 +1,7 @@
 """Channel rules of recurrent layers, of their cells, and of packed sequences."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,54 +21,46 @@ _ARGUMENTS: Final = 9
 """Of `torch.lstm`, `gru` and the like, with sequences packed or not."""
 
 
-def recurrent(gates: int) -> Callable[[ChannelState, TracedCall], None]:
-    """Return the rule of a recurrent layer whose weights have `gates` blocks of rows.
+def recurrent(gates: int, state: ChannelState, call: TracedCall) -> None:
+    """Follow a recurrent layer whose weights have `gates` blocks of rows.
 
     A hidden unit is a row of every gate, a column of the recurrent weight and of what reads the
     layer. Layers and directions of one module have one `hidden_size`, so their units go together.
     """
-
-    def follow(state: ChannelState, call: TracedCall) -> None:
-        # of packed sequences the second argument is how many of them each step has
-        args = call.args
-        is_packed = len(args) == _ARGUMENTS and not isinstance(args[3], bool)
-        data, hidden, weights, has_biases, layers, *_ = (args[0], *args[1 + is_packed :])
-        names = [state.whole_parameter(weight) for weight in weights]
-        if len(args) != _ARGUMENTS or None in names:
-            return unknown(state, call, "has weights that are no parameters")
-        directions, per_cell = 1 + args[7 + is_packed], 2 + 2 * has_biases
-        if len(names) != layers * directions * per_cell:
-            return unknown(state, call, "projects its hidden units")
-        cells = [weights[n : n + per_cell] for n in range(0, len(weights), per_cell)]
-        return _follow(state, call, (data, hidden, cells), (gates, directions))
-
-    return follow
+    # of packed sequences the second argument is how many of them each step has
+    args = call.args
+    is_packed = len(args) == _ARGUMENTS and not isinstance(args[3], bool)
+    data, hidden, weights, has_biases, layers, *_ = (args[0], *args[1 + is_packed :])
+    names = [state.whole_parameter(weight) for weight in weights]
+    if len(args) != _ARGUMENTS or None in names:
+        return unknown(state, call, "has weights that are no parameters")
+    directions, per_cell = 1 + args[7 + is_packed], 2 + 2 * has_biases
+    if len(names) != layers * directions * per_cell:
+        return unknown(state, call, "projects its hidden units")
+    cells = [weights[n : n + per_cell] for n in range(0, len(weights), per_cell)]
+    return _follow(state, call, (data, hidden, cells), (gates, directions))
 
 
-def recurrent_cell(gates: int) -> Callable[[ChannelState, TracedCall], None]:
-    """Return the rule of one step of a recurrent layer; all steps have one set of units."""
-
-    def follow(state: ChannelState, call: TracedCall) -> None:
-        data, hidden, *given = call.args
-        weights = [one for one in given if one is not None]
-        if None in [state.whole_parameter(weight) for weight in weights]:
-            return unknown(state, call, "has weights that are no parameters")
-        place = place_of(call)
-        read = state.sequence(state.ids(data), -1, place)
-        if read is None:
-            return unknown(state, call, "reads channels from several axes")
-        ids = state.ledger.create(weights[0].shape[0] // gates)
-        _cell(state, weights, np.tile(ids, gates), (read, ids))
-        state.ledger.count(call.module, "input_size", read)
-        state.ledger.count(call.module, "hidden_size", ids)
-        for tensor in tensors_in(hidden):
-            units = along(ids, -1, tensor.shape)
-            state.merge_grids([state.ids(tensor), units], tensor.shape, place)
-        for tensor in call.produced:
-            state.lay(tensor, ids, -1)
-        return None
-
-    return follow
+def recurrent_cell(gates: int, state: ChannelState, call: TracedCall) -> None:
+    """Follow one step of a recurrent layer; all steps have one set of units."""
+    data, hidden, *given = call.args
+    weights = [one for one in given if one is not None]
+    if None in [state.whole_parameter(weight) for weight in weights]:
+        return unknown(state, call, "has weights that are no parameters")
+    place = place_of(call)
+    read = state.sequence(state.ids(data), -1, place)
+    if read is None:
+        return unknown(state, call, "reads channels from several axes")
+    ids = state.ledger.create(weights[0].shape[0] // gates)
+    _cell(state, weights, np.tile(ids, gates), (read, ids))
+    state.ledger.count(call.module, "input_size", read)
+    state.ledger.count(call.module, "hidden_size", ids)
+    for tensor in tensors_in(hidden):
+        units = along(ids, -1, tensor.shape)
+        state.merge_grids([state.ids(tensor), units], tensor.shape, place)
+    for tensor in call.produced:
+        state.lay(tensor, ids, -1)
+    return None
 
 
 @channel_rule("packed")
@@ -153,5 +146,5 @@ def _cell(
 
 
 for _name, _gates in {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}.items():
-    channel_rule(_name)(recurrent(_gates))
-    channel_rule(f"{_name}_cell")(recurrent_cell(_gates))
+    channel_rule(_name)(partial(recurrent, _gates))
+    channel_rule(f"{_name}_cell")(partial(recurrent_cell, _gates))

@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -161,26 +162,26 @@ def _hypot(input: Tensor, other: Tensor) -> Tensor:
     return (input.square() + other.square()).sqrt()
 
 
-def _adaptive_max_pool(axes: int, pool: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `pool` as largest values of windows, along one of its last `axes` after the other."""
-
-    def pooled(
-        input: Tensor, output_size: int | Sequence[int | None], return_indices: bool = False
-    ) -> Any:
-        sizes = [output_size] * axes if isinstance(output_size, int) else output_size
-        if return_indices or set(sizes) == {1}:  # of all there is a form
-            return pool(input, output_size, return_indices)
-        x = input
-        for axis, size in zip(range(-axes, 0), sizes, strict=True):
-            length = x.shape[axis]
-            if size is None or size == length:
-                continue
-            windows = ((i * length // size, -(-(i + 1) * length // size)) for i in range(size))
-            parts = [x.narrow(axis, at, end - at) for at, end in windows]
-            x = torch.cat([one.amax(axis, keepdim=True) for one in parts], axis)
-        return x
-
-    return pooled
+def _adaptive_max_pool(
+    axes: int,
+    pool: Callable[..., Any],
+    input: Tensor,
+    output_size: int | Sequence[int | None],
+    return_indices: bool = False,
+) -> Any:
+    """Compute `pool` as largest values of windows, along one of its `axes` after the other."""
+    sizes = [output_size] * axes if isinstance(output_size, int) else output_size
+    if return_indices or set(sizes) == {1}:  # of all there is a form
+        return pool(input, output_size, return_indices)
+    x = input
+    for axis, size in zip(range(-axes, 0), sizes, strict=True):
+        length = x.shape[axis]
+        if size is None or size == length:
+            continue
+        windows = ((i * length // size, -(-(i + 1) * length // size)) for i in range(size))
+        parts = [x.narrow(axis, at, end - at) for at, end in windows]
+        x = torch.cat([one.amax(axis, keepdim=True) for one in parts], axis)
+    return x
 
 
 _DATA: Any = Tensor.data  # a descriptor
@@ -200,7 +201,7 @@ _FORMS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = MappingProxyTyp
         _DATA.__get__: Tensor.detach,  # torch.export takes what `data` gives for a constant
         **dict.fromkeys((torch.hypot, Tensor.hypot), _hypot),
         **{
-            pool: _adaptive_max_pool(axes, pool)
+            pool: partial(_adaptive_max_pool, axes, pool)
             for axes, pool in enumerate(
                 (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d), start=1
             )

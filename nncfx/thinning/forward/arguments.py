@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -39,21 +40,17 @@ def forward_arguments(
         names: of modules.
     """
     found: dict[str, Arguments] = {}
+
+    def note(name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = _described(module, args, kwargs)
+        if given is not None:
+            found.setdefault(name, given)
+
     with ExitStack() as hooks, torch.no_grad(), preserved(model):
         for name in names:
-
-            def note(
-                module: nn.Module,
-                args: tuple[Any, ...],
-                kwargs: dict[str, Any],
-                name: str = name,
-            ) -> None:
-                given = _described(module, args, kwargs)
-                if given is not None:
-                    found.setdefault(name, given)
-
-            module = model.get_submodule(name)
-            handle = module.register_forward_pre_hook(note, with_kwargs=True, prepend=True)
+            handle = model.get_submodule(name).register_forward_pre_hook(
+                partial(note, name), with_kwargs=True, prepend=True
+            )
             hooks.callback(handle.remove)
         run(model, example_inputs)
     return found

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import nncfx
-from nncfx.algorithms.channel_pruning.scopes import Spared, producing_operations, spare
+from nncfx.algorithms.channel_pruning.scopes import producing_operations, spare
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork, wrap
@@ -35,8 +35,8 @@ def spared(*, first: bool = False, downsampling: bool = False, ignored: str = ""
     assert isinstance(model, NNCFNetwork)
     graph = model.nncf.graph
     considered = [one for one in graph.operations if not ignored or ignored not in one.address]
-    what = Spared(first=first, downsampling=downsampling)
-    return spare(analyze_channels(model, INPUTS), model, graph, considered, what)
+    channels = analyze_channels(model, INPUTS)
+    return spare(channels, model, graph, considered, first=first, downsampling=downsampling)
 
 
 def carriers(channels: Channels) -> set[str]:
@@ -78,8 +78,8 @@ def test_a_module_is_judged_by_its_stride(stride: int) -> None:
     )
     assert isinstance(model, NNCFNetwork)
     graph = model.nncf.graph
-    what = Spared(first=False, downsampling=True)
-    channels = spare(analyze_channels(model, INPUTS), model, graph, graph.operations, what)
+    channels = analyze_channels(model, INPUTS)
+    channels = spare(channels, model, graph, graph.operations, downsampling=True)
     assert ("1.weight" in carriers(channels)) == (stride == 1)
 
 
