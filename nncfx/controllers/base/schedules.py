@@ -64,7 +64,7 @@ class PolynomialSchedule:
             level = self.target - rise * math.pow(1 - progress, self.power)
         else:
             level = self.initial + rise * math.pow(progress, self.power)
-        return _exact(level, self, progress)
+        return _exact(level, (self.initial, self.target), progress)
 
 
 @final
@@ -87,7 +87,7 @@ class ExponentialSchedule:
         progress = _progress(epoch, self.epochs)
         kept = (1 - self.target) / (1 - self.initial)
         density = (1 - self.initial) * math.pow(kept, progress)
-        return _exact(1 - density, self, progress)
+        return _exact(1 - density, (self.initial, self.target), progress)
 
 
 @final
@@ -179,7 +179,7 @@ class BiasedExponentialSchedule:
             return self.target
         rate = _decay_rate((0.75 * self.target - self.initial) / rise, at=1 / 8)
         share = progress if rate == 0 else math.expm1(-rate * progress) / math.expm1(-rate)
-        return _exact(self.initial + rise * share, self, progress)
+        return _exact(self.initial + rise * share, (self.initial, self.target), progress)
 
 
 @final
@@ -209,22 +209,12 @@ def _progress(epoch: float, epochs: int) -> float:
     return min(max(epoch / epochs, 0.0), 1.0) if epochs else 1.0
 
 
-class _Ends(Protocol):
-    @property
-    def initial(self) -> float: ...
-
-    @property
-    def target(self) -> float: ...
-
-
-def _exact(level: float, ends: _Ends, progress: float) -> float:
+def _exact(level: float, ends: tuple[float, float], progress: float) -> float:
     """Return `level`, or at either end of the progress exactly the level that the end names.
 
     Rounded down by one unit in the last place, a level would zero one weight less.
     """
-    if progress in {0, 1}:
-        return ends.target if progress else ends.initial
-    return min(level, ends.target)
+    return ends[int(progress)] if progress in {0, 1} else min(level, ends[1])
 
 
 def _decay_rate(share: float, at: float) -> float:

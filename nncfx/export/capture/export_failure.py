@@ -44,7 +44,8 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
     """
     chain = list(_chain(error))
     texts = [_COLOUR.sub("", str(link)) for link in chain]
-    operation = _first(_OPERATION, texts)
+    named = (pattern.search(text) for pattern in _OPERATION for text in texts)
+    operation = next((found.group(1) for found in named if found), "")
     where = _source_line(texts) or _raising_line(chain[-1])
     reason = _first_line(texts[-1])
     if operation and "Unsupported attribute type" in reason and "Symbolic" in reason:
@@ -87,14 +88,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while link is not None:
         yield link
         link = link.__cause__
-
-
-def _first(patterns: tuple[re.Pattern[str], ...], texts: list[str]) -> str:
-    for pattern in patterns:
-        for text in texts:
-            if found := pattern.search(text):
-                return found.group(1)
-    return ""
 
 
 def _source_line(texts: list[str]) -> str:

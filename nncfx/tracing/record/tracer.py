@@ -61,17 +61,6 @@ def trace(
     return trace_with_wiring(model, example_inputs, observers, train=train).graph
 
 
-def trace_with_wiring(
-    model: nn.Module,
-    example_inputs: ExampleInputs,
-    observers: Sequence[Observer] = (),
-    *,
-    train: bool = False,
-) -> Trace:
-    """Return the graph as `trace` does, and the wiring of its operations."""
-    return _traced(model, example_inputs, observers, train=train, shortcut=None)
-
-
 def trace_of_shapes(model: nn.Module, example_inputs: ExampleInputs) -> Trace:
     """Return what `trace_with_wiring` does, in a fraction of a forward's time, as `by_shapes`."""
     return traces_of_shapes(model, [example_inputs])[0]
@@ -91,19 +80,20 @@ def _numbered(
     model: nn.Module, inputs: ExampleInputs, known: CallNumbers, shortcut: Shortcut | None
 ) -> tuple[Trace, CallNumbers]:
     numbers = CallNumbers(known)
-    made = _traced(model, inputs, (), train=False, shortcut=shortcut, numbers=numbers)
+    made = trace_with_wiring(model, inputs, shortcut=shortcut, numbers=numbers)
     return made, numbers
 
 
-def _traced(
+def trace_with_wiring(
     model: nn.Module,
     example_inputs: ExampleInputs,
-    observers: Sequence[Observer],
+    observers: Sequence[Observer] = (),
     *,
-    train: bool,
-    shortcut: Shortcut | None,
+    train: bool = False,
+    shortcut: Shortcut | None = None,
     numbers: CallNumbers | None = None,
 ) -> Trace:
+    """Return the graph as `trace` does, and the wiring of its operations."""
     mode = _GraphMode(model, observers, shortcut, numbers)
     reads = AttributeReads(model)
     with reads.noted():
