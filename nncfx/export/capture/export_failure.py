@@ -4,9 +4,11 @@ import linecache
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
+
+from torch import fx
 
 from nncfx.errors import ExportError
 
@@ -46,7 +48,7 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
     texts = [_COLOUR.sub("", str(link)) for link in chain]
     named = (pattern.search(text) for pattern in _OPERATION for text in texts)
     operation = next((found.group(1) for found in named if found), "")
-    where = _source_line(texts) or _raising_line(chain[-1])
+    where = _source_line([*texts, *_nodes_read(chain)]) or _raising_line(chain[-1])
     reason = _first_line(texts[-1])
     if operation and "Unsupported attribute type" in reason and "Symbolic" in reason:
         return ExportError(
@@ -97,6 +99,15 @@ def _source_line(texts: list[str]) -> str:
     if not found:
         return ""
     return _told(*found[-1].groups())
+
+
+def _nodes_read(chain: Iterable[BaseException]) -> Iterator[str]:
+    """Yield where the model calls what torch could not export; its message leaves that out."""
+    for link in chain:
+        for frame, _ in traceback.walk_tb(link.__traceback__):
+            node = frame.f_locals.get("node")
+            if isinstance(node, fx.Node):
+                yield str(node.meta.get("stack_trace", ""))
 
 
 def _raising_line(error: BaseException) -> str:
