@@ -344,10 +344,10 @@ def test_stages_alone_are_logged_and_nothing_is_printed(
     ]
 
 
-def test_an_operation_without_onnx_form_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ExportError, match=r"NoOnnxForm .* operation 'aten.linalg_eig' has no ONNX"
-    ):
+def test_an_operation_without_onnx_form_is_named_with_its_line(tmp_path: Path) -> None:
+    line = rf"{re.escape(__file__)}:\d+ in forward, `return torch\.linalg\.eigvals"
+    said = rf"NoOnnxForm .* operation 'aten\.linalg_eig' at {line}.* has no ONNX form"
+    with pytest.raises(ExportError, match=said):
         export_onnx(NoOnnxForm(), tmp_path / "m.onnx", torch.randn(2, 3, 3))
     assert list(tmp_path.iterdir()) == []
 

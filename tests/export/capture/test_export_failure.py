@@ -71,19 +71,6 @@ def test_colours_of_the_terminal_are_taken_out() -> None:
     assert text == "Net cannot be exported: ValueError: This is step 1/3" + MEND
 
 
-class Middle(nn.Module):
-    """Calls what ONNX has no operator for."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.median(1).values
-
-
-def test_an_operation_without_an_onnx_form_is_named_with_its_line(tmp_path: Path) -> None:
-    where = rf"'aten\.median' at {re.escape(__file__)}:\d+ in forward, `return x\.median\(1\)"
-    with pytest.raises(ExportError, match=where):
-        export_onnx(Middle(), tmp_path / "x.onnx", torch.randn(2, 3))
-
-
 class Modulated(nn.Module):
     """Convolves each image with weights of its own, in as many groups as there are images."""
 
