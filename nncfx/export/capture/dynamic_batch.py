@@ -44,11 +44,17 @@ def batched_call(call: Call) -> tuple[Call, Call]:
     def is_batched(leaf: object) -> bool:
         return isinstance(leaf, torch.Tensor) and leaf.ndim > 0 and leaf.shape[0] == size
 
+    def axes_of(leaf: object) -> Mapping[int, Any] | None:
+        # of tensors never None, which torch takes for an axis where it stands in a tuple
+        if not isinstance(leaf, torch.Tensor):
+            return None
+        return {0: batch} if is_batched(leaf) else {}
+
     args, kwargs = pytree.tree_map(
         lambda leaf: torch.cat([leaf, leaf]) if size == 1 and is_batched(leaf) else leaf,
         call,
     )
-    axes = pytree.tree_map(lambda leaf: {0: batch} if is_batched(leaf) else None, call)
+    axes = pytree.tree_map(axes_of, call)
     return (args, kwargs), axes
 
 

@@ -11,6 +11,8 @@ __all__ = ["leave_out_defaults"]
 
 _UNDECLARED: Final[Mapping[str, int]] = MappingProxyType({"strides": 1, "dilations": 1, "pads": 0})
 """Defaults along each axis that the specification has in words, and no schema."""
+_MISREAD: Final = frozenset({("STFT", "onesided")})
+"""Defaults of which the inference of ONNX 1.23 makes something else."""
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 
 
@@ -38,7 +40,12 @@ def _leave_out_types(model: "ir.Model") -> None:
     kept = {id(one) for one in model.graph.outputs}
     nodes = [one for one in model.graph if not one.domain]  # ONNX infers nothing of others
     values = [one for node in nodes for one in node.outputs if id(one) not in kept]
-    known = [(one.type, one.shape) for one in values]
+    inside = [
+        one
+        for graph in model.graph.subgraphs()
+        for one in (*graph.inputs, *(one for node in graph for one in node.outputs))
+    ]
+    known = [(one.type, one.shape) for one in (*values, *inside)]
     for one in values:
         one.type = one.shape = None
     # not strict: an operation of which nothing can be inferred is no reason to keep all types
@@ -46,9 +53,12 @@ def _leave_out_types(model: "ir.Model") -> None:
         check_type=False, strict_mode=False, data_prop=False
     )
     inference(model)
-    for one, (kind, shape) in zip(values, known, strict=True):
+    for one, (kind, shape) in zip(values, known, strict=False):
         is_inferred = one.type == kind and one.shape == shape
         one.type, one.shape = (None, None) if is_inferred else (kind, shape)
+    # of a loop's body onnx_ir 1.1 takes sequences for their elements
+    for one, (kind, shape) in zip(inside, known[len(values) :], strict=True):
+        one.type, one.shape = kind, shape
     for constant in model.graph.initializers.values():
         if id(constant) not in kept:
             constant.type = constant.shape = None  # both stand in what is stored
@@ -70,5 +80,5 @@ def _leave_out_attributes(node: "ir.Node", opset: int) -> None:
             is_default = node.op_type in _CONVOLUTIONS  # the weight has it
         else:
             is_default = name in _UNDECLARED and set(value) == {_UNDECLARED[name]}
-        if is_default:
+        if is_default and (node.op_type, name) not in _MISREAD:
             del node.attributes[name]

@@ -55,13 +55,18 @@ def _looked_up(weight: IntegerWeight, model: "ir.Model", target: Target) -> bool
         whole_rows, scale = weight.block == weight.integers.shape[grid.axis or 0], grid.scale
     if whole_rows and not grid.zero_point.any():
         _gather_rows(layer, weight, scale, model.graph)
-    elif weight.block is not None and target.block_weights and int4_type(grid) is not None:
+    elif target.block_weights and _has_blocks(weight) and int4_type(grid) is not None:
         model.opset_imports[_DOMAIN] = 1
         _gather_blocks(layer, weight, model.graph)
     else:
         return False
     model.graph.remove(weight.node, safe=True)
     return True
+
+
+def _has_blocks(weight: IntegerWeight) -> bool:
+    """Return whether a weight's groups are blocks of ONNX Runtime: a power of 2, at least 16."""
+    return weight.block is not None and weight.block in {1 << n for n in range(4, 31)}
 
 
 def _picks_rows(layer: "ir.Node", weight: IntegerWeight) -> bool:

@@ -6,7 +6,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
 
+import nncfx
 from nncfx.export.ir.defaults import leave_out_defaults
 from nncfx.runtimes import BuildOptions, runtime_named
 
@@ -100,3 +104,25 @@ graph (float[1, 4, 6, 6] x) => (float[1, 4, 3, 3] y)
     graph = written(model, tmp_path / "m.onnx").graph
     assert [one.name for one in graph.value_info] == ["c"]
     assert not caplog.records
+
+
+def test_what_inference_takes_for_something_else_is_kept(tmp_path: Path) -> None:
+    """It takes one-sided transforms for two-sided ones, and sequences in a loop for tensors."""
+
+    class Summed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bag = nn.EmbeddingBag(20, 33, mode="sum")
+
+        @override
+        def forward(self, wave: Tensor, words: Tensor, offsets: Tensor) -> Tensor:
+            waves = torch.stft(wave, 64, 32, window=torch.ones(64), return_complex=True)
+            return waves.abs().mean(2) + self.bag(words, offsets)
+
+    torch.manual_seed(0)
+    inputs = (torch.randn(3, 320), torch.randint(20, (7,)), torch.tensor([0, 3, 4]))
+    net = Summed().eval()
+    path = nncfx.export_onnx(net, tmp_path / "m.onnx", inputs, dynamic_batch=False).path
+    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
+        found = session.run(inputs)[0]
+    np.testing.assert_allclose(found, net(*inputs).detach().numpy(), rtol=1e-4, atol=1e-4)

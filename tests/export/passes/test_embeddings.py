@@ -49,6 +49,19 @@ def test_what_is_tied_is_stored_once(tied: bool, stored: int, tmp_path: Path) ->
     np.testing.assert_array_equal(rows, model(TOKENS)[0].detach().numpy())
 
 
+@pytest.mark.parametrize("group", [8, 16, 24])
+def test_groups_of_any_size_are_looked_up(group: int, tmp_path: Path) -> None:
+    """ONNX Runtime's operator takes powers of 2 from 16 on."""
+    float_model = Language(tied=False, width=48)
+    model = quantize_weights(float_model, example_inputs=TOKENS, bits=4, group_size=group)
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", TOKENS).path
+    nodes = {one.op_type for one in onnx.load(path).graph.node}
+    assert ("GatherBlockQuantized" in nodes) == (group == 16)
+    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
+        rows, _ = session.run(TOKENS)
+    np.testing.assert_allclose(rows, model(TOKENS)[0].detach().numpy(), rtol=1e-6)
+
+
 def test_rows_of_any_number_of_tokens_are_looked_up(tmp_path: Path) -> None:
     model = quantize_weights(Language(tied=True), example_inputs=TOKENS)
     path = nncfx.export_onnx(model, tmp_path / "m.onnx", TOKENS).path
