@@ -18,10 +18,11 @@ _HIGHEST: Final = 0.9  # part of the range below which the first cuts lie, dense
 _HALF_CELL: Final = 0.49
 _SURE: Final = 2.5  # deviations within which the crossing is taken to be
 _NARROWEST: Final = 0.05  # cells on either side of an estimate, however sure
+_ERROR: Final = 0.5  # what estimates are off by, as a part of what their deviation says
 _CLOSING: Final = 0.08  # deviation, in cells, from which one cut at the end of a bracket will do
 _ALMOST_ONE: Final = 1 - 1e-6
 _CERTAIN: Final = 0.15  # deviation, in cells, from which cuts need not leave bisection a way out
-_GENTLE: Final = 1.5  # the same where the metric at the infeasible end tells of no cliff
+_GENTLE: Final = 2.0  # the same where the metric at the infeasible end tells of no cliff
 _SLACK: Final = 2  # rounds that may be risked beyond what even cuts need
 _EARLY: Final = 0.5  # part of the bracket that estimates from one batch may leave
 _FINER: Final = 0.05  # part of the bracket by which a steep curve is cut beside the estimate
@@ -157,6 +158,7 @@ def _proposed(view: View, count: int) -> list[float]:
     if not view.is_straddled or count == 1:
         return _even(view, count)
     crossing, deviation = view.crossing
+    deviation *= _ERROR
     if _CLOSING < deviation < 1:
         if crossing - view.low <= _ALMOST_ONE:
             return [view.low + _ALMOST_ONE]
