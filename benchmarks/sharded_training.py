@@ -15,6 +15,7 @@ FSDP2 with hooks and without.
 
 import argparse
 import copy
+import os
 import statistics
 import sys
 import tempfile
@@ -175,6 +176,9 @@ def in_process(rank: int, ranks: int, folder: str, task: str, args: Sequence[Any
         TASKS[task](Path(folder), *args)
     finally:
         dist.destroy_process_group()
+    # Meshes keep the group's threads, and one that frees a tensor while Python ends aborts the
+    # process: see https://github.com/pytorch/pytorch/pull/179291
+    os._exit(0)
 
 
 def spawn(ranks: int, folder: str, task: str, *args: object) -> None:
