@@ -110,6 +110,12 @@ class Place:
         """Whether its results, or its verdict, are written."""
         return self.verdict.exists() if self.run.held_out else is_written(self.run)
 
+    def judge(self, verdict: str) -> bool:
+        """Write down, and show, what the run came to; return True."""
+        self.verdict.write_text(verdict + "\n")
+        print(f"{self.run.name}: {verdict}", flush=True)
+        return True
+
     def note(self, progress: TrainingProgress, seconds: float) -> None:
         """Add a line to the journal, and show it."""
         row = {**asdict(progress), "seconds": round(seconds, 1)}
@@ -161,6 +167,16 @@ def _network(run: Run, data: Path) -> tuple[nn.Module, list[ThinRecipe]]:
     return _thinned(controller.strip().eval())
 
 
+def _mean(run: Run, data: Path) -> nn.Module:
+    """Return the first of the networks of `mean_of`, with the means of all of them."""
+    networks = [_of_results(name, run, data) for name in run.mean_of]
+    states = [one.state_dict() for one in networks]
+    for name, value in networks[0].state_dict().items():
+        if value.is_floating_point():
+            value.copy_(torch.stack([one[name] for one in states]).mean(0))
+    return networks[0]
+
+
 def _teacher(run: Run, data: Path) -> nn.Module:
     if run.teacher:
         return _of_results(run.teacher, run, data)
@@ -202,6 +218,9 @@ class Runner:
 
     def _train(self, place: Place, most: float | None) -> bool:
         run = place.run
+        if run.mean_of:
+            network = _mean(run, self._data)
+            return self._write(place, network, list(recipes_of(network)))
         torch.manual_seed(run.seed)
         batches, held_out = images_of(run, self._data, self._device)
         network, recipes = _network(run, self._data)
@@ -228,17 +247,15 @@ class Runner:
         if run.algorithm == "filters":
             trained, recipe = _thinned(trained)
             recipes += recipe
-        if run.held_out:
-            pixels, labels = held_out
-            images = batches.normalised(pixels)
-            verdict = f"{percent(hits(trained.cpu(), images, labels)):.2f} %"
-        else:
-            verdict = ", ".join(
-                one.name for one in write_results(run, trained, recipes, self._data)
-            )
-        place.verdict.write_text(verdict + "\n")
-        print(f"{run.name}: {verdict}", flush=True)
-        return True
+        if not run.held_out:
+            return self._write(place, trained, recipes)
+        pixels, labels = held_out
+        images = batches.normalised(pixels)
+        return place.judge(f"{percent(hits(trained.cpu(), images, labels)):.2f} %")
+
+    def _write(self, place: Place, trained: nn.Module, recipes: list[ThinRecipe]) -> bool:
+        files = write_results(place.run, trained, recipes, self._data)
+        return place.judge(", ".join(one.name for one in files))
 
     def train_all(self, runs: list[Run]) -> None:
         """Train the runs in their order, those over their budget at last."""

@@ -49,6 +49,9 @@ class Run:
         branches: The same of residual branches, in place of filters.
         lasso: Of "filters": the weight of the group lasso until the level is reached.
         wait: Of "filters": fraction of the steps without a level, at the beginning.
+        mean_of: Result files of one thin network, in float16: nothing is trained, the result has
+            the means of their weights and statistics (Izmailov et al., Averaging Weights Leads to
+            Wider Optima and Better Generalization, 2018).
         precision: As `Recipe.precision`: narrow networks may train faster in float32 even where
             the processor multiplies in bfloat16.
     """
@@ -78,6 +81,7 @@ class Run:
     branches: float = 0.0
     lasso: float = 0.0
     wait: float = 0.0
+    mean_of: Sequence[str] = ()
 
     def recipe(self) -> Recipe:
         """Return how to train."""
@@ -140,7 +144,7 @@ class Run:
         no_matter = {"name", "minutes", "bits"}
         # than the first results
         younger: dict[str, Any] = dict.fromkeys(("filters", "branches", "lasso", "wait"), 0.0)
-        younger |= {"precision": "auto", "teacher": ""}
+        younger |= {"precision": "auto", "teacher": "", "mean_of": ()}
         settings = {
             key: value
             for key, value in asdict(self).items()
