@@ -2,13 +2,11 @@
 
 import importlib.util
 import math
-import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from nncfx.compressor.evaluation.examples import batch_size
 from nncfx.compressor.evaluation.metrics import Metric, accuracy
@@ -26,7 +24,9 @@ from nncfx.search import Executor, SearchSettings, Space, SpaceSettings
 from nncfx.search.workers.executor import check_workers
 from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs, run
+from nncfx.tracing.calls.devices import device_of, on_device
 from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = [
     "check_budget",
@@ -185,9 +185,10 @@ def check_budget(eps: float, margin: float | None, metric: Metric, held_out: flo
     """
     given: dict[str, object] = {"eps": eps, "held_out": held_out, "margin": margin or 0.0}
     for name, value in given.items():
-        if not isinstance(value, numbers.Real):
+        if not isinstance(value, int | float):  # NumPy's others are none for a journal
             raise ArgumentError(
-                f"{name} is {value!r}, a {type(value).__name__}; it must be a number."
+                f"{name} is {value!r}, a {type(value).__name__}; it must be a number: an int or a "
+                "float."
             )
     if not 0 <= eps < math.inf:
         raise ArgumentError(
@@ -257,7 +258,7 @@ def first_batch(name: str, loader: Iterable[Any]) -> tuple[Any, Any]:
             f"instance [{wrapped} in loader], or use a collate_fn.",
         )
     inputs, targets = batch
-    if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(inputs)):
+    if not tensors_in(inputs):
         raise ArgumentError(
             f"The inputs of the first batch of {name} are a {type(inputs).__name__} without any "
             "tensor. Give tensors, for instance torch.as_tensor(inputs).",
@@ -278,11 +279,7 @@ def check_training_step(
     """
     inputs, targets = first_batch("trainloader", loader)
     learner = copy_of(model).train()
-    device = next(learner.parameters()).device
-    inputs, targets = pytree.tree_map(
-        lambda leaf: leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf,
-        (inputs, targets),
-    )
+    inputs, targets = on_device(device_of(learner), (inputs, targets))
     with torch.random.fork_rng(devices=[]):
         outputs = _attempt(
             lambda: run(learner, inputs),
@@ -375,9 +372,8 @@ def _how_given(inputs: ExampleInputs) -> str:
 
 def _shapes(values: object) -> str:
     """Return the shapes and dtypes of the tensors in `values`, such as `"4 x 3 float32"`."""
-    tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
     texts = [
         f"{' x '.join(map(str, t.shape)) or 'one'} {str(t.dtype).removeprefix('torch.')}"
-        for t in tensors
+        for t in tensors_in(values)
     ]
     return ", ".join(texts) or type(values).__name__

@@ -2,14 +2,16 @@
 
 import dataclasses
 import datetime as dt
+import logging
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from nncfx.errors import MachineError, error_text, machine_faults_told
+from nncfx.errors import MachineError, NNCFXError, error_text, machine_faults_told
 
 __all__ = ["Attempt", "attempt"]
 
+_LOGGER: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -33,6 +35,8 @@ class Attempt(Generic[T]):
 def attempt(evaluate: Callable[[], T], what: str) -> Attempt[T]:
     """Return the outcome of calling `evaluate`; KeyboardInterrupt and SystemExit pass.
 
+    Of an error that is none of ours, or comes from one, the log has the traceback.
+
     Raises:
         MachineError: memory, disk or device failed, which says nothing of the candidate; `what`
             names the trial.
@@ -46,7 +50,10 @@ def attempt(evaluate: Callable[[], T], what: str) -> Attempt[T]:
             value = evaluate()
     except MachineError:
         raise
-    except Exception as reason:  # noqa: BLE001 (recorded and logged; the search goes on)
+    except Exception as reason:  # recorded and logged; the search goes on
         error = error_text(reason)
+        # what is raised on purpose says all; what users' code raised is found by its lines
+        if not isinstance(reason, NNCFXError) or reason.__cause__ is not None:
+            _LOGGER.warning("%s raised an error:", what, exc_info=True)
     seconds = round(time.perf_counter() - clock, 3)
     return Attempt(value=value, error=error, seconds=seconds, started=started)

@@ -40,10 +40,11 @@ class SearchSettings:
                 f"tolerance is {self.tolerance}; it is a step of the level and lies in (0, 0.25]. "
                 "Write 0.01 to resolve the level to one point of a percentage."
             )
-        if self.max_evaluations < 1:
+        given: object = self.max_evaluations
+        if not isinstance(given, int) or given < 1:
             raise ArgumentError(
-                f"max_evaluations is {self.max_evaluations}, and a search without evaluations "
-                "finds nothing. Allow at least 1; 10 is enough for one stage."
+                f"max_evaluations is {given!r}; it is a whole number, at least 1, since a search "
+                "without evaluations finds nothing. 10 is enough for one stage."
             )
         if not (math.isfinite(self.upper) and 0 < self.upper <= 1):
             raise ArgumentError(

@@ -2,10 +2,12 @@
 
 import dataclasses
 import importlib.util
+from collections import UserDict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -62,6 +64,7 @@ def compressor(**changes: Any) -> Compressor:  # noqa: ANN401 (any setting)
         ({"runtime": "onxruntime"}, "Did you mean 'onnxruntime'"),
         ({"eps": "0.1"}, "eps is '0.1', a str; it must be a number"),
         ({"margin": "0.1"}, "margin is '0.1', a str"),
+        ({"held_out": np.float32(0.5)}, "a float32; it must be a number: an int or a float"),
         ({"eps": 2}, "Write 0.02 for two points"),
         ({"eps": float("nan")}, "at least 0"),
         ({"trainloader": (b for b in [BATCH])}, "trainloader is a generator, which is used up"),
@@ -75,6 +78,23 @@ def test_a_part_of_the_wrong_kind_is_refused_when_the_compressor_is_made(
 ) -> None:
     with pytest.raises(ArgumentError, match=message):
         compressor(**change)
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = linear()
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.body(x * mask)
+        return scores
+
+
+def test_inputs_in_a_mapping_that_is_no_dict_are_compressed() -> None:
+    """Tokenizers of transformers give such."""
+    batch = UserDict(x=BATCH[0], mask=torch.ones_like(BATCH[0])), BATCH[1]
+    result = compressor(model=Masked(), trainloader=[batch], valloader=[batch] * 2).run()
+    assert result.evidence.compressed.macs <= result.evidence.dense.macs
 
 
 class Extra(nn.Linear):

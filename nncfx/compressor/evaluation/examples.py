@@ -1,11 +1,11 @@
 """Example inputs of a compression run: where they come from, and one example of them."""
 
-from typing import Any, cast
+from typing import cast
 
 import torch
-from torch.utils import _pytree as pytree
 
 from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.tensors import replaced, tensors_in
 
 __all__ = ["batch_size", "one_example"]
 
@@ -16,10 +16,8 @@ def batch_size(example_inputs: ExampleInputs) -> int:
     >>> batch_size((torch.ones(4, 2), 3))
     4
     """
-    for leaf in pytree.tree_leaves(example_inputs):
-        if isinstance(leaf, torch.Tensor):
-            return leaf.shape[0] if leaf.dim() else 1
-    return 1
+    first = next(iter(tensors_in(example_inputs)), None)
+    return 1 if first is None or not first.dim() else first.shape[0]
 
 
 def one_example(example_inputs: ExampleInputs) -> ExampleInputs:
@@ -32,9 +30,7 @@ def one_example(example_inputs: ExampleInputs) -> ExampleInputs:
     """
     n = batch_size(example_inputs)
 
-    def cut(leaf: Any) -> Any:  # noqa: ANN401 (a leaf of any inputs)
-        if isinstance(leaf, torch.Tensor) and leaf.dim() and leaf.shape[0] == n:
-            return leaf[:1]
-        return leaf
+    def cut(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[:1] if tensor.dim() and tensor.shape[0] == n else tensor
 
-    return cast("ExampleInputs", pytree.tree_map(cut, example_inputs))
+    return cast("ExampleInputs", replaced(example_inputs, cut))

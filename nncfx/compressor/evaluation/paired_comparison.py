@@ -98,9 +98,10 @@ def _by_example(
         The differences, and how many targets each is of; an example without any is left out.
     """
     before, after = (right_answers(one, batch) for one in (dense, model))
-    # an example without positions is one position
-    counts = counted(batch[1]).reshape(len(before), -1).sum(1)
-    lost = (before - after).reshape(len(before), -1).sum(1)
+    # an example without positions is one position, and a batch may have no example
+    counts, lost = (
+        one.unsqueeze(-1).flatten(1).sum(1) for one in (counted(batch[1]), before - after)
+    )
     kept = counts > 0
     return (lost[kept] / counts[kept]).tolist(), counts[kept].tolist()
 

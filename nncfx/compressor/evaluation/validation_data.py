@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any, Final, final
 
 import torch
-from torch.utils import _pytree as pytree
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -19,6 +18,7 @@ from torch.utils.data import (
 
 from nncfx.compressor.evaluation.examples import batch_size
 from nncfx.search import JSONValue
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["Part", "Validation", "divided", "examples_in"]
 
@@ -215,9 +215,6 @@ def _is_steady(batches: Iterable[Any]) -> bool:
     for seed in (1, 2):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            firsts.append(pytree.tree_leaves(next(iter(batches), None)))
+            firsts.append(tensors_in(next(iter(batches), None)))
     one, other = firsts
-    return len(one) == len(other) and all(
-        torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else True
-        for a, b in zip(one, other, strict=True)
-    )
+    return len(one) == len(other) and all(map(torch.equal, one, other))

@@ -95,9 +95,15 @@ class SpaceSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value in (("max_evaluations", self.max_evaluations), ("initial", self.initial)):
-            if value is not None and value < 1:
-                raise ArgumentError(f"{name} is {value}; a search needs at least 1.")
+        given: dict[str, object] = {
+            "max_evaluations": self.max_evaluations,
+            "initial": 1 if self.initial is None else self.initial,
+        }
+        for name, value in given.items():
+            if not isinstance(value, int) or value < 1:
+                raise ArgumentError(
+                    f"{name} is {value!r}; a search needs a whole number, at least 1."
+                )
 
     def to_json(self) -> dict[str, JSONValue]:
         """Return the settings as a JSON object."""

@@ -1,5 +1,7 @@
 """Example inputs of a run."""
 
+from collections import UserDict
+
 import torch
 
 from nncfx.compressor.evaluation.examples import batch_size, one_example
@@ -19,3 +21,9 @@ def test_one_example_cuts_the_batch_and_nothing_else() -> None:
     assert x.shape == (1, 2)
     assert cut_scale is scale
     assert number == 9
+
+
+def test_one_example_of_a_mapping_that_is_no_dict_is_cut() -> None:
+    batch = UserDict(x=torch.ones(4, 2), names=["a", "b"])
+    assert batch_size(batch) == 4
+    assert one_example(batch)["x"].shape == (1, 2)

@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from nncfx.compressor import CompressionResult, Compressor, Evidence
+from nncfx.compressor.evaluation.judge import judge_against
+from nncfx.compressor.evaluation.validation_data import divided
 from nncfx.errors import SearchError
 from nncfx.lc import DC
 from nncfx.objectives import Minimize, footprint
@@ -87,6 +89,16 @@ def test_no_trial_reads_the_batches_that_judge_the_winner(
     assert all(judging[first:])
     assert first > len(result.search.trials)
     assert not any(read & JUDGING and read - JUDGING for read in metric.read)
+
+
+def test_a_metric_that_draws_numbers_measures_the_dense_model_once() -> None:
+    """A second number, below the first, would end a search without a budget before it begins."""
+    values = iter([1.0, 0.9])
+    validation = divided(BATCHES, None, 0.5, 1)
+    dense = nn.Linear(8, 64)
+    judge = judge_against(dense, lambda *_: next(values), validation, 0.0)
+    assert judge.metric_of(dense) == judge.reference
+    assert judge.metric_of(nn.Linear(8, 64)) < judge.reference
 
 
 def test_the_judgement_is_of_the_held_out_batches(kept: tuple[CompressionResult, Metric]) -> None:

@@ -47,6 +47,16 @@ def test_accuracy_is_compared_image_by_image_in_any_order() -> None:
     assert found.units == 40
 
 
+def test_a_batch_of_no_examples_says_nothing() -> None:
+    rows = torch.arange(8)
+    batches = [
+        (one, torch.zeros(len(one), dtype=torch.long)) for one in (rows[:4], rows[:0], rows)
+    ]
+    found = loss_of(MODEL, DENSE, accuracy, batches, loss=3 / 12)
+    assert found is not None
+    assert found.units == 12
+
+
 def test_positions_of_one_example_are_one_unit() -> None:
     class Positions(nn.Module):
         def __init__(self, right: int) -> None:

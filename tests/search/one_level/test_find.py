@@ -144,12 +144,14 @@ def test_a_study_spares_what_was_measured() -> None:
     [
         ({"tolerance": 0}, "tolerance is 0; it is a step"),
         ({"max_evaluations": 0}, "max_evaluations is 0"),
+        ({"max_evaluations": None}, "max_evaluations is None; it is a whole number"),
+        ({"max_evaluations": np.int64(9)}, r"np.int64\(9\); it is a whole number"),
         ({"upper": 90}, "upper is 90; it bounds a level"),
     ],
 )
-def test_a_setting_out_of_range_is_refused(arguments: dict[str, float], message: str) -> None:
+def test_a_setting_out_of_range_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        find_level(power(0.6, 4), THRESHOLD, **arguments)  # type: ignore[arg-type] # the faults
+        find_level(power(0.6, 4), THRESHOLD, **arguments)
 
 
 def test_a_threshold_that_is_no_number_is_refused() -> None:

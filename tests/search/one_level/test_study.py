@@ -182,6 +182,15 @@ def test_a_trial_that_raises_is_recorded_as_failed(caplog: pytest.LogCaptureFixt
     assert "no channels left" in caplog.text
 
 
+def test_the_log_has_the_lines_of_users_code_that_failed(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(level: float) -> Measurement:
+        raise KeyError(level)
+
+    trial = Study().run("accuracy", 0.9, fail)
+    assert trial.error == "KeyError: 0.9"
+    assert "raise KeyError(level)" in caplog.text
+
+
 @pytest.mark.parametrize("metric", [float("nan"), float("inf")])
 def test_a_metric_that_is_not_finite_fails_the_trial(
     metric: float, tmp_path: pathlib.Path
