@@ -23,6 +23,8 @@ import difflib
 import errno
 import os
 import re
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -48,6 +50,7 @@ __all__ = [
     "needing",
     "require_known",
     "shortened",
+    "users_line",
 ]
 
 
@@ -167,6 +170,24 @@ def error_text(error: BaseException) -> str:
     """
     kind, text = type(error).__name__, str(error).strip()
     return f"{kind}: {text}" if text else f"{kind} without a text"
+
+
+_INSTALLED: Final = (
+    *(sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "purelib", "platlib")),
+    os.path.dirname(__file__) + os.sep,  # noqa: PTH120 (names of files in a traceback are texts)
+    "<",  # of no file
+)
+
+
+def users_line(error: BaseException) -> traceback.FrameSummary | None:
+    """Return the last line of users' code on the way to `error`, or to what it was raised from.
+
+    Code of nncfx, of Python and of installed packages is none; None where there is no other.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((one for one in frames if not one.filename.startswith(_INSTALLED)), None)
 
 
 _FAULTY_TYPES: Final = frozenset(

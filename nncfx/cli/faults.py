@@ -1,9 +1,10 @@
 """How an error of nncfx is told on a terminal."""
 
 import textwrap
+from pathlib import Path
 from typing import Final
 
-from nncfx.errors import NNCFXError
+from nncfx.errors import NNCFXError, users_line
 
 __all__ = ["FAULT", "fault_text"]
 
@@ -14,6 +15,8 @@ FAULT: Final = 2
 def fault_text(error: NNCFXError) -> str:
     r"""Return the error as one paragraph of at most 88 columns; its own line breaks stay.
 
+    Where code of the user raised what it tells, the line of that code stands below.
+
     >>> from nncfx.errors import StorageError
     >>> fault_text(StorageError("'a.nncfx' is cut off. Copy it again."))
     "StorageError: 'a.nncfx' is cut off. Copy it again.\n"
@@ -23,4 +26,12 @@ def fault_text(error: NNCFXError) -> str:
     wrapped = (
         textwrap.fill(line, 88, break_long_words=False, break_on_hyphens=False) for line in lines
     )
-    return "\n".join(wrapped) + "\n"
+    return "\n".join([*wrapped, *_raised_by(error)]) + "\n"
+
+
+def _raised_by(error: NNCFXError) -> list[str]:
+    line = None if error.__cause__ is None else users_line(error)
+    if line is None:
+        return []
+    place = f"{Path(line.filename).name}, line {line.lineno}"
+    return [] if place in str(error) else [f"  {place}: {line.line}"]

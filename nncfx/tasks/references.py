@@ -3,13 +3,12 @@
 import importlib
 import importlib.util
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from nncfx.errors import ConfigError, NNCFXError, did_you_mean, error_text
+from nncfx.errors import ConfigError, NNCFXError, did_you_mean, error_text, users_line
 from nncfx.tasks.config import CODE
 
 __all__ = ["call_reference", "load_module", "load_reference", "reference_problem"]
@@ -134,6 +133,6 @@ def _imported(name: str, key: str) -> ModuleType:
 
 
 def _place(error: BaseException) -> str:
-    """Return the file and the line that raised `error`."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    """Return the file and the line of users' code that raised `error`."""
+    line = users_line(error)
+    return "" if line is None else f" ({Path(line.filename).name}, line {line.lineno})"

@@ -57,6 +57,32 @@ def test_without_typer_the_extra_is_named() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_the_line_of_users_code_that_raised_an_error_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Below it, torch and Python raise in code of their own."""
+    code = """
+import json
+from torch import nn
+def net():
+    return nn.Sequential(nn.Linear(3, 3))
+class Odd(nn.Linear):
+    def forward(self, x):
+        return json.loads("{")
+def odd():
+    return Odd(3, 3)
+"""
+    (tmp_path / "net_of_lines.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "inspect", "net_of_lines.py:odd", "--input-shape", "1x3") == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("TracingError: Odd refuses")
+    assert told[-1] == '  net_of_lines.py, line 8: return json.loads("{")'
+    # nothing of the user's raised it
+    assert run(monkeypatch, "inspect", "net_of_lines.py:net", "--input-shape", "1x9") == 2
+    assert "net_of_lines.py" not in capsys.readouterr().err
+
+
 def test_the_version_needs_no_typer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
