@@ -181,9 +181,8 @@ def _lower(written: "ir.Model", model: nn.Module, target: Target) -> Mapping[str
     """Give `written` the form of the file; return the modules of `model` by node and value.
 
     Raises:
-        ExportError: a quantizer that cannot be written: its scale is no constant, its integers
-            need a type that the operator set of the model has not, or it quantizes other floats
-            than float32.
+        ExportError: a quantizer that cannot be written: its scale is no constant, or its integers
+            need a type that the operator set of the model has not.
     """
     run_passes(Draft(written, target), with_added(PASSES))
     written.metadata_props[TARGET_KEY] = target.name

@@ -31,7 +31,7 @@ from nncfx.export.passes.recurrent_weights import (
 )
 from nncfx.export.passes.silu import quantize_silu
 from nncfx.export.passes.strides import subsample_pixels, use_space_to_depth_stem
-from nncfx.export.qdq import check_floats, remove_unused, write_pairs
+from nncfx.export.qdq import remove_unused, write_pairs
 from nncfx.targets import Target
 
 __all__ = ["PASSES"]
@@ -63,10 +63,6 @@ def _store(draft: Draft) -> None:
         store(weight, draft.graph)
 
 
-def _check_floats(draft: Draft) -> None:
-    check_floats(one for one in draft.graph.all_nodes() if is_fake_quantize(one))
-
-
 PASSES: Final[tuple[ExportPass, ...]] = (
     ExportPass(
         name="upcast_to_float32",
@@ -74,11 +70,6 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         run=lambda draft: upcast_to_float32(draft.model, draft.target),
         always=True,
         ensures=("quantized in float32",),
-    ),
-    ExportPass(
-        name="check_floats",
-        reason="refuses what the scales of integers cannot hold, before anything is changed",
-        run=_check_floats,
     ),
     ExportPass(
         name="store_constant_values",

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from nncfx.errors import ExportError
 from nncfx.export.ir.export_pass import Draft
 from nncfx.export.ir.fake_quantize import DOMAIN, Grid, grid_of, is_fake_quantize
 from nncfx.export.ir.graph_edits import (
@@ -21,11 +20,9 @@ from nncfx.export.ir.integer_weights import IntegerWeight, store
 from nncfx.export.ir.number_types import activation_grid, number_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import onnx_ir as ir
 
-__all__ = ["check_floats", "remove_unused", "write_pairs"]
+__all__ = ["remove_unused", "write_pairs"]
 
 
 def write_pairs(draft: Draft) -> None:
@@ -42,22 +39,6 @@ def remove_unused(draft: Draft) -> None:
     draft.graph.sort()
     unused_removal.RemoveUnusedNodesPass()(draft.model)
     draft.model.opset_imports.pop(DOMAIN, None)
-
-
-def check_floats(quantizers: "Iterable[ir.Node]") -> None:
-    """Refuse tensors whose type the scales, which are float32, do not have.
-
-    With scales rounded to 16 bits the file would hold other values than the simulation.
-    """
-    import onnx_ir as ir
-
-    for node in quantizers:
-        dtype = input_of(node).dtype
-        if dtype not in {None, ir.DataType.FLOAT}:
-            raise ExportError(
-                f"'{input_of(node).name}' is quantized in {dtype.name.lower()}; files with "
-                "integers are written from float32 models only. Export model.float().",
-            )
 
 
 def _zero_point(value: npt.NDArray[Any], name: str, graph: "ir.Graph") -> "ir.Value":

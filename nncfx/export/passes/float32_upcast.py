@@ -1,4 +1,4 @@
-"""Write a model of 16-bit floats in float32, where its file could not be run otherwise."""
+"""Write a model of other floats in float32, where its file could not be run otherwise."""
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from nncfx.export.ir.fake_quantize import is_fake_quantize
+from nncfx.export.ir.graph_edits import input_of
 from nncfx.targets import Target
 
 if TYPE_CHECKING:
@@ -20,18 +21,21 @@ _TYPE_ATTRIBUTES: Final = ("to", "dtype")
 
 
 def upcast_to_float32(model: "ir.Model", target: Target) -> None:
-    """Let `model`, in place, compute in float32 what it computes in 16 bits, if it has to.
+    """Let `model`, in place, compute in float32 what it computes in other floats, if it has to.
 
     It has to where it is quantized, since scales are float32 and would be other numbers in 16
-    bits; and in bfloat16 where the target has no such kernels. Weights stay the same numbers,
-    inputs and outputs become float32, and what was rounded to 16 bits between two operations no
-    longer is. The log says so.
+    bits, and no runtime has integers beside float64; and in bfloat16 where the target has no such
+    kernels. Weights of 16 bits stay the same numbers, inputs and outputs become float32, and what
+    was rounded to 16 bits between two operations no longer is. The log says so.
     """
     import onnx_ir as ir
 
-    narrow = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
-    found = {one.dtype for one in _values(model) if one.dtype is not None} & narrow
-    quantized = any(is_fake_quantize(node) for node in model.graph.all_nodes())
+    quantized = {
+        input_of(node).dtype for node in model.graph.all_nodes() if is_fake_quantize(node)
+    }
+    # what a float32 model computes in float64 on purpose stays
+    other = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16} | (quantized & {ir.DataType.DOUBLE})
+    found = {one.dtype for one in _values(model) if one.dtype is not None} & other
     if not quantized and (target.bfloat16 or ir.DataType.BFLOAT16 not in found):
         return
     if not found:
@@ -46,8 +50,8 @@ def upcast_to_float32(model: "ir.Model", target: Target) -> None:
             value.type = ir.TensorType(ir.DataType.FLOAT)
     _drop_idle_casts(model)
     _LOGGER.warning(
-        "The model computes in %s, and %s: the file for '%s' computes in float32, with the same "
-        "numbers as weights and with inputs and outputs in float32.",
+        "The model computes in %s, and %s: the file for '%s' computes in float32, with weights, "
+        "inputs and outputs in float32.",
         " and ".join(sorted(one.name.lower() for one in found)),
         "the scales of integers are float32" if quantized else "there are no such kernels",
         target.name,
