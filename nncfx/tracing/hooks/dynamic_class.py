@@ -151,7 +151,8 @@ def _check_replacement(known: nn.Module | None, name: str, value: Any) -> None:
             raise TracingError(
                 f"The {original_class(module).__name__} '{lost}' carries hooks of nncfx, which "
                 "would go with it unseen. Replace modules before nncfx.wrap or "
-                "create_compressed_model, or once the model is stripped.",
+                "create_compressed_model, or once the model is stripped. What is not stripped, "
+                "quantizers of activations, model.nncf.remove('quantization') takes away.",
             )
 
 

@@ -88,6 +88,18 @@ def test_a_module_with_hooks_is_not_replaced_by_one_without(
     model[2] = replacement
 
 
+def test_a_module_that_was_quantized_is_replaced_as_the_message_says() -> None:
+    """As adapters of PEFT are by what `merge_and_unload()` makes of them."""
+    x = torch.randn(4, 8)
+    model = nncfx.quantize(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2)), [x])
+    with pytest.raises(TracingError, match=r"model\.nncf\.remove\('quantization'\) takes away\.$"):
+        model[1] = nn.Linear(8, 3)
+    model.nncf.remove("quantization")
+    model[1] = nn.Linear(8, 3)
+    again = nncfx.quantize(nncfx.unwrap(model), [x])
+    assert again(x).shape == (4, 3)
+
+
 def test_a_module_with_hooks_goes_on_within_another() -> None:
     model, image = masked(), torch.ones(1, 3, 2, 2)
     expected = -model(image)
