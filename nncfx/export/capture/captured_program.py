@@ -19,6 +19,7 @@ from nncfx.export.capture.decomposition import QuicklyDecomposed
 from nncfx.export.capture.dynamic_batch import Call
 from nncfx.export.capture.export_failure import makes_constants
 from nncfx.export.capture.exportable_calls import ATTENTION_AXES, ExportableCalls
+from nncfx.export.capture.inplace_operations import is_inplace
 from nncfx.export.capture.preparation import run_once
 from nncfx.network import NNCFNetwork
 from nncfx.tracing.calls.inputs import own_tensors
@@ -48,6 +49,8 @@ _REPLACED: Final = frozenset(
 _INDEXING: Final = frozenset(
     {_ATEN.index.Tensor, _ATEN.index_put.default, _ATEN.index_put_.default}
 )
+_HARMLESS: Final = frozenset({_ATEN.detach_.default})
+"""In place, yet without a change of values."""
 _ROUNDING: Final = 1e-5
 """Of the largest value of an output."""
 _SMALLEST: Final = 1e-30
@@ -99,6 +102,7 @@ def captured_program(
     if program is None:
         return None
     _remove_assertions(program)
+    _compute_numbers(program)
     _widen_indices(program)
     return QuicklyDecomposed.of(program)
 
@@ -116,6 +120,32 @@ def _remove_assertions(program: torch.export.ExportedProgram) -> None:
     for node in reversed(reached):
         if node.target in _ASSERTING or not node.users:
             graph.erase_node(node)
+    program.graph_module.recompile()
+
+
+def _compute_numbers(program: torch.export.ExportedProgram) -> None:
+    """Put a number in the place of what is computed of constants alone: ONNX may have no form."""
+    graph, known = program.graph, dict[fx.Node, Any]()
+    constants = program.graph_signature.inputs_to_lifted_tensor_constants
+    for node in graph.nodes:
+        inputs = node.all_input_nodes
+        if is_inplace(node) and node.target not in _HARMLESS and node.args[0] in known:
+            return  # by any name that it has
+        if node.name in constants:
+            known[node] = program.constants[constants[node.name]]
+        elif inputs and known.keys() >= set(inputs) and not _is_quantizer(node):
+            args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
+            known[node] = node.target(*args, **kwargs)
+    for node, value in reversed(known.items()):
+        if node.name in constants or not isinstance(value, torch.Tensor) or value.ndim:
+            continue
+        with graph.inserting_before(node):
+            full = graph.call_function(
+                _ATEN.full.default, ((), value.item()), {"dtype": value.dtype}
+            )
+        full.meta = node.meta
+        node.replace_all_uses_with(full)
+        graph.erase_node(node)
     program.graph_module.recompile()
 
 
@@ -151,7 +181,11 @@ def _fixes_batch(program: torch.export.ExportedProgram, call: Call, opened: Any)
 
 
 def _quantizers(program: torch.export.ExportedProgram) -> int:
-    return sum("fake_quantize" in str(node.target) for node in program.graph.nodes)
+    return sum(map(_is_quantizer, program.graph.nodes))
+
+
+def _is_quantizer(node: fx.Node) -> bool:
+    return "fake_quantize" in str(node.target)
 
 
 def _has_other_form(node: fx.Node) -> bool:

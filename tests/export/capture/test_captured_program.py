@@ -208,3 +208,31 @@ def test_indices_may_be_int32(assigns: bool, tmp_path: Path) -> None:
     for x, chosen in (inputs, (torch.randn(2, 6), torch.tensor([1, 1], dtype=torch.int32))):
         (found,) = session.run(None, {"x": x.numpy(), "chosen": chosen.numpy()})
         torch.testing.assert_close(torch.from_numpy(found), model(x, chosen))
+
+
+class _OfConstants(nn.Module):
+    """Adds a quantile, whose operation has no form in ONNX, as Gemma 3n takes one."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        share = torch.tensor(0.95, dtype=torch.float64)
+        return x + torch.distributions.Normal(0, 1).icdf(share).to(x.dtype)
+
+
+class _OfChanged(nn.Module):
+    """Adds a constant that the forward changes, by another name and not by constants alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = torch.tensor(2.0)
+        twice = total * 2
+        total.view(1).add_(x.sum())
+        return x * total + twice
+
+
+@pytest.mark.parametrize("model", [_OfConstants(), _OfChanged()])
+def test_numbers_of_constants_are_computed_while_exporting(
+    model: nn.Module, tmp_path: Path
+) -> None:
+    x = torch.randn(2, 3)
+    file = export_onnx(model, tmp_path / "m.onnx", x)
+    with runtime_named("onnxruntime").build(file, BuildOptions()) as session:
+        torch.testing.assert_close(torch.from_numpy(session.run(x)[0]), model(x))
