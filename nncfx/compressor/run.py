@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast, final
+from typing import Any, cast, final
 
 from torch import nn
 
@@ -278,11 +278,11 @@ def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> Compre
     """Measure the winner against the dense model, and return it with its evidence."""
     settings, result, before = prepared.settings, rebuilt.result, prepared.settings.after
     prepared.narrator.now(f"timing the chosen model beside the dense one in {settings.runtime}")
+    scheme, recovery = settings.scheme, spelt(settings.optimizer)
+    if isinstance(result, SpaceResult):
+        scheme = cast("Any", scheme)(result.best.candidate)
     words = StudyWords(
-        name=prepared.name,
-        scheme=spelt(settings.scheme),
-        recovery=spelt(settings.optimizer),
-        budget=settings.eps,
+        name=prepared.name, scheme=spelt(scheme), recovery=recovery, budget=settings.eps
     )
     searched = (
         study(words, result, settings.objective)

@@ -197,6 +197,9 @@ def test_a_space_from_a_file_is_searched(trained: nn.Module, task: dict[str, Any
     assert [one.number for one in study.samples] == list(range(SPACE["max_evaluations"]))
     assert [one.number for one in study.samples if study.is_chosen(one)] == [study.chosen]
     assert study.chosen_words == candidate_words(result.candidate)
+    own, bits = (result.candidate[key] for key in ("Prune level", "Cluster bits"))
+    assert f"AtLevel(Prune(layers=['conv2d']), own_level={own})" in study.scheme
+    assert f"Cluster({bits})" in study.scheme
     assert Evidence.from_json(result.evidence.to_json()) == result.evidence
     page = render_report(result.evidence)
     assert "Pareto front" in page
