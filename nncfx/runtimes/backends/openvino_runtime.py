@@ -106,9 +106,9 @@ def _compiled(
 ) -> Any:  # noqa: ANN401 (the package has no types)
     """Return the compiled model, read from `cache` where it is kept there."""
     core = package.Core()
-    model = core.read_model(str(path))
-    _warn_other_target(model, path)
     if cache is None:
+        model = core.read_model(str(path))
+        _warn_other_target(_other_target(model), path)
         return core.compile_model(model, "CPU", settings)
     facts = {
         "runtime": OpenVinoRuntime.name,
@@ -116,23 +116,31 @@ def _compiled(
         "model": content_digest(path),
         "processor": processor_digest(),
         "settings": repr(sorted(settings.items())),
+        "holds": "the other target, the compiled model",
     }
 
     def build() -> bytes:
-        return bytes(core.compile_model(model, "CPU", settings).export_model().getvalue())
+        model = core.read_model(str(path))
+        compiled = core.compile_model(model, "CPU", settings).export_model()
+        return f"{_other_target(model)}\n".encode() + bytes(compiled.getvalue())
 
     engine, _ = kept_engine(cache, facts, build)
-    return core.import_model(io.BytesIO(engine), "CPU", settings)
+    other, _, compiled = engine.partition(b"\n")
+    _warn_other_target(other.decode(), path)
+    return core.import_model(io.BytesIO(compiled), "CPU", settings)
 
 
-def _warn_other_target(model: Any, path: Path) -> None:  # noqa: ANN401 (the package has no types)
-    """Log that a file with integers is written for another runtime."""
+def _other_target(model: Any) -> str:  # noqa: ANN401 (the package has no types)
+    """Return for which other runtime a file with integers is written; "" for none."""
     place = ["framework", TARGET_KEY]
-    if not model.has_rt_info(place):
-        return
-    name = str(model.get_rt_info(place).value)
+    name = str(model.get_rt_info(place).value) if model.has_rt_info(place) else ""
     is_other = name in TARGETS and TARGETS[name].runtime != OpenVinoRuntime.name
-    if is_other and any(one.get_type_name() == "FakeQuantize" for one in model.get_ops()):
+    has_integers = any(one.get_type_name() == "FakeQuantize" for one in model.get_ops())
+    return name if is_other and has_integers else ""
+
+
+def _warn_other_target(name: str, path: Path) -> None:
+    if name:
         _LOGGER.warning(
             "'%s' is written for '%s'. OpenVINO computes some quantized networks wrongly where "
             "the file is not written around it: export the model with target='openvino'.",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import openvino
 import pytest
 import torch
 
@@ -24,15 +25,24 @@ def test_a_missing_package_names_the_extra(
 
 
 def test_a_compiled_model_is_kept_and_gives_the_same_outputs(
-    exported: ExportResult, inputs: torch.Tensor, tmp_path: Path
+    exported: ExportResult,
+    inputs: torch.Tensor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    outputs = []
+    """And the file that it was compiled from is not read into a model again."""
+    outputs, read = [], []
+    read_model = openvino.Core.read_model
+    monkeypatch.setattr(
+        openvino.Core, "read_model", lambda *given: read.append(given) or read_model(*given)
+    )
     for _ in range(2):
         options = BuildOptions(threads=1, cache=tmp_path)
         with runtime_named("openvino").build(exported, options) as session:
             outputs.append(session.run(inputs)[0])
         (kept,) = tmp_path.iterdir()
     assert kept.name.startswith("openvino-")
+    assert len(read) == 1
     np.testing.assert_array_equal(*outputs)
 
 
@@ -82,8 +92,9 @@ def test_a_file_for_another_runtime_is_told(
     file = nncfx.export_onnx(nncfx.quantize(model, [x]), tmp_path / "m.onnx", x, target=target)
     plain = nncfx.export_onnx(model, tmp_path / "float.onnx", x, target=target)
     for one in (file, plain):
-        runtime_named("openvino").build(one, BuildOptions()).close()
+        for cache in (None, tmp_path / "kept", tmp_path / "kept"):
+            runtime_named("openvino").build(one, BuildOptions(cache=cache)).close()
     told = [one for one in caplog.messages if "target='openvino'" in one]
-    expected = [f"m.onnx' is written for '{target}'"] if is_told else []
+    expected = [f"m.onnx' is written for '{target}'"] * 3 if is_told else []
     assert len(told) == len(expected)
     assert all(text in one for text, one in zip(expected, told, strict=True))
