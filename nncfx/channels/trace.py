@@ -227,10 +227,25 @@ def analyze_channels(
         except TracingError:  # such as norms that refuse a batch of one
             _LOGGER.debug("%s does not run in training mode", type(model).__name__)
     # the first of a caller's modules says why; what is reversed has it last
-    found = ((caller, name) for name, caller in reversed(missed.items()) if caller is not None)
+    widths = _widths(model, observer) if missed else frozenset()
+    parameters = all_tensors(model, "_parameters")
+    found = (
+        (caller, name)
+        for name, caller in reversed(missed.items())
+        if caller is not None
+        # a parameter by itself meets what is as wide
+        and (name not in parameters or not widths.isdisjoint(parameters[name].shape))
+    )
     if callers := {caller: _MISSED.format(name=name) for caller, name in found}:
         observer = follow(paths, callers)  # once more, and what these could read is fixed
     return replace(observer.channels(model), unreached=tuple(missed))
+
+
+def _widths(model: nn.Module, observer: ChannelObserver) -> frozenset[int]:
+    """Return how long the axes of tensors are that could lose channels."""
+    tensors = all_tensors(model)
+    members = (one for each in observer.channels(model).prunable for one in each.members)
+    return frozenset(tensors[one.parameter].shape[one.axis] for one in members) - {1}
 
 
 def _followed(

@@ -11,6 +11,7 @@ from torch import nn
 
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors, first_names
 from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.hooks.dynamic_class import original_class
 
 __all__ = ["branches_on_training", "passed_around", "unreached"]
 
@@ -52,7 +53,7 @@ def unreached(model: nn.Module, read: Collection[str]) -> dict[str, str | None]:
         while caller and isinstance(modules[caller], (*_CONTAINERS, nn.Sequential)):
             caller = caller.rpartition(".")[0]
         own = top.removeprefix(f"{caller}." if caller else "").partition(".")[0]
-        names = _names(type(modules[caller]).__mro__)
+        names = _names(original_class(modules[caller]).__mro__)
         found[top] = None if names.isdisjoint({own, *_BY_OTHER_WAYS}) else caller
     return found
 
@@ -131,7 +132,9 @@ def _called_in(
 
 def branches_on_training(model: nn.Module) -> bool:
     """Return whether code of the model, not torch's, asks whether it is being trained."""
-    return any("training" in _names(type(module).__mro__) for _, module in all_modules(model))
+    return any(
+        "training" in _names(original_class(module).__mro__) for _, module in all_modules(model)
+    )
 
 
 @cache

@@ -1,10 +1,12 @@
 """What no example reaches is known, and so is whether training may take another path."""
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
+import nncfx
 from nncfx.channels import analyze_channels
 from nncfx.tracing.record.unreached_modules import branches_on_training
 
@@ -84,3 +86,40 @@ def test_what_trains_only_with_larger_batches_keeps_its_channels() -> None:
     channels = analyze_channels(Normed(), torch.ones(1, 4), further_inputs=[(VECTOR, True)])
     assert "trained" in channels.unreached
     assert "'trained' could read them" in channels.fixed["inner.1"]
+
+
+class Policy(nn.Module):
+    """Has a parameter that a loss reads, and no forward."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body, self.mean = nn.Linear(4, 8), nn.Linear(8, 2)
+        self.log_std = nn.Parameter(torch.zeros(1, width))
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        mean: Tensor = self.mean(self.body(x).relu())
+        return mean
+
+
+class Gambler(Policy):
+    """Reads it in a method that an example does not reach."""
+
+    def act(self, x: Tensor) -> Tensor:
+        mean: Tensor = self(x)
+        return mean + self.log_std.exp() * torch.randn_like(mean)
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "width", "is_free"),
+    [(Policy, 2, True), (Policy, 8, True), (Gambler, 2, True), (Gambler, 8, False)],
+)
+def test_a_parameter_that_nothing_reads_keeps_what_code_could_join_with_it(
+    kind: type[Policy], width: int, is_free: bool, is_wrapped: bool
+) -> None:
+    model = nncfx.wrap(kind(width), VECTOR) if is_wrapped else kind(width)
+    channels = analyze_channels(model, VECTOR)
+    assert channels.unreached == ("log_std",)
+    assert [one.name for one in channels.prunable] == ["body"] * is_free
+    assert not branches_on_training(model)
