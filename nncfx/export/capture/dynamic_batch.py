@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.tracing.calls.inputs import with_tensors
 
 __all__ = ["axes_by_argument", "batch_size", "batched_call", "opened"]
 
@@ -50,12 +51,11 @@ def batched_call(call: Call) -> tuple[Call, Call]:
             return None
         return {0: batch} if is_batched(leaf) else {}
 
-    args, kwargs = pytree.tree_map(
-        lambda leaf: torch.cat([leaf, leaf]) if size == 1 and is_batched(leaf) else leaf,
-        call,
-    )
     axes = pytree.tree_map(axes_of, call)
-    return (args, kwargs), axes
+    repeated = with_tensors(
+        lambda one: torch.cat([one, one]) if size == 1 and is_batched(one) else one, call
+    )
+    return repeated, axes
 
 
 def opened(
