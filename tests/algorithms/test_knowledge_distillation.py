@@ -53,6 +53,32 @@ def test_a_language_model_learns_from_the_tokens_of_the_dense_one() -> None:
     torch.testing.assert_close(controller.loss(), entropy)
 
 
+class Tokens(nn.Module):
+    """A language model, as transformers spells its arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(9, 4), nn.Linear(4, 9)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        logits: Tensor = self.head(self.embedding(input_ids))
+        return logits if attention_mask is None else logits + 0 * attention_mask.unsqueeze(-1)
+
+
+@pytest.mark.parametrize("item", [{"type": "mse"}, {"type": "softmax", "class_axis": -1}])
+def test_padding_counts_for_nothing(item: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    tokens, mask = torch.randint(0, 9, (1, 5)), torch.ones(1, 5, dtype=torch.long)
+    controller, model = applied(Tokens(), {"input_ids": tokens, "attention_mask": mask}, **item)
+    with torch.no_grad():
+        model.head.weight += torch.randn(9, 4)
+    model.train()(input_ids=tokens, attention_mask=mask)
+    alone = controller.loss()
+    padded, mask = F.pad(tokens, (0, 3), value=8), F.pad(mask, (0, 3))
+    model(input_ids=padded, attention_mask=mask)
+    torch.testing.assert_close(controller.loss(), alone)
+
+
 def test_a_squared_error_is_scaled_and_grows_as_the_student_moves_away() -> None:
     model = nn.Linear(3, 2)
     controller, model = applied(model, torch.ones(1, 3), scale=10.0)

@@ -1,5 +1,6 @@
 """The loss that pulls outputs towards the teacher's, and the taps that see both."""
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, final
 
@@ -20,13 +21,26 @@ from nncfx.tracing.hooks.call_hooks import CallHook
 __all__ = ["DistillationLoss", "Tap", "Teacher", "squared_distance", "tempered_cross_entropy"]
 
 
-def squared_distance(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean squared difference of two tensors of one shape, a scalar."""
-    return nn.functional.mse_loss(wide(student), wide(teacher))
+def squared_distance(student: Tensor, teacher: Tensor, counted: Tensor | None = None) -> Tensor:
+    """Return the mean squared difference of two tensors of one shape, a scalar.
+
+    Args:
+        student: An output.
+        teacher: That of the teacher.
+        counted: Which tokens of an output `n x t x c` count, `n x t`; None for all.
+    """
+    student, teacher = wide(student), wide(teacher)
+    if counted is None or counted.shape != student.shape[:-1]:
+        return nn.functional.mse_loss(student, teacher)
+    return nn.functional.mse_loss(student[counted], teacher[counted])
 
 
 def tempered_cross_entropy(
-    student: Tensor, teacher: Tensor, temperature: float = 1.0, axis: int | None = None
+    student: Tensor,
+    teacher: Tensor,
+    temperature: float = 1.0,
+    axis: int | None = None,
+    counted: Tensor | None = None,
 ) -> Tensor:
     """Return the cross-entropy of the softened outputs times T^2, the mean over all but `axis`.
 
@@ -35,6 +49,7 @@ def tempered_cross_entropy(
         teacher: Logits of the same shape.
         temperature: T, above 0.
         axis: Of the classes; None for the second of two.
+        counted: Which tokens of logits `n x t x c` count, `n x t`; None for all.
 
     Raises:
         CompressionError: the logits are not `n x c` and there is no `axis`, or they have none.
@@ -52,6 +67,8 @@ def tempered_cross_entropy(
     student, teacher = wide(student), wide(teacher)
     soft = torch.softmax(teacher / temperature, dim=axis)
     each = -(torch.log_softmax(student / temperature, dim=axis) * soft).sum(dim=axis)
+    if counted is not None and counted.shape == each.shape:
+        each = each[counted]
     return each.mean() * temperature**2
 
 
@@ -100,6 +117,14 @@ class Teacher(nn.Module):
         args, kwargs = pytree.tree_map_only(Tensor, self._in_own_dtype, tensor_copies(self.call))
         # a forward that takes derivatives turns gradients on itself
         return [one.detach() for one in tensors_in(self(*args, **kwargs))]
+
+    def counted(self) -> Tensor | None:
+        """Return which tokens of that call are no padding, `n x t`; None where it does not say."""
+        names = inspect.signature(self.network.forward).parameters
+        of_decoder = "decoder_attention_mask"  # whose tokens are those of the outputs
+        name = of_decoder if of_decoder in names else "attention_mask"
+        mask = None if self.call is None else self.call[1].get(name)
+        return mask.bool() if isinstance(mask, Tensor) else None
 
     def _in_own_dtype(self, given: Tensor) -> Tensor:
         """Return an input in the dtype of all weights where it is a narrower one.
@@ -207,14 +232,15 @@ class DistillationLoss(CompressionLoss):
         taught = self.teacher.taught()
         if len(taught) == self.count:
             taught = [taught[number] for number in seen]
-        losses = [self._distance(*pair) for pair in _pairs(seen.values(), taught)]
+        counted = self.teacher.counted()
+        losses = [self._distance(*pair, counted) for pair in _pairs(seen.values(), taught)]
         return self.config.scale * torch.stack(losses).sum()
 
-    def _distance(self, student: Tensor, teacher: Tensor) -> Tensor:
+    def _distance(self, student: Tensor, teacher: Tensor, counted: Tensor | None) -> Tensor:
         if self.config.type == "mse":
-            return squared_distance(student, teacher)
+            return squared_distance(student, teacher, counted)
         return tempered_cross_entropy(
-            student, teacher, self.config.temperature, self.config.class_axis
+            student, teacher, self.config.temperature, self.config.class_axis, counted
         )
 
 
