@@ -9,7 +9,6 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, did_you_mean
-from nncfx.tracing.calls.inputs import with_tensors
 
 __all__ = ["axes_by_argument", "batch_size", "batched_call", "opened"]
 
@@ -51,11 +50,12 @@ def batched_call(call: Call) -> tuple[Call, Call]:
             return None
         return {0: batch} if is_batched(leaf) else {}
 
-    axes = pytree.tree_map(axes_of, call)
-    repeated = with_tensors(
-        lambda one: torch.cat([one, one]) if size == 1 and is_batched(one) else one, call
+    args, kwargs = pytree.tree_map(
+        lambda leaf: torch.cat([leaf, leaf]) if size == 1 and is_batched(leaf) else leaf,
+        call,
     )
-    return repeated, axes
+    axes = pytree.tree_map(axes_of, call)
+    return (args, kwargs), axes
 
 
 def opened(

@@ -1,6 +1,6 @@
 """Example inputs: one spelling for every function that runs a model once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias, TypeGuard, TypeVar
 
 import torch
@@ -8,7 +8,7 @@ from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError
 
-__all__ = ["INPUT_FORMS", "ExampleInputs", "as_call", "own_tensors", "run", "with_tensors"]
+__all__ = ["INPUT_FORMS", "ExampleInputs", "as_call", "own_tensors", "run"]
 
 C = TypeVar("C")
 
@@ -62,18 +62,8 @@ def _is_both(inputs: object) -> TypeGuard[tuple[tuple[Any, ...], Mapping[str, An
 
 def own_tensors(call: C) -> C:
     """Return arguments with copies of the tensors, for a forward that writes to its inputs."""
-    return with_tensors(torch.clone, call)
-
-
-def with_tensors(make: Callable[[torch.Tensor], torch.Tensor], call: C) -> C:
-    """Return arguments with what `make` makes of each tensor.
-
-    One that is given twice stays one: attention asks whether its keys are its queries.
-    """
-    given = {id(one): one for one in pytree.tree_leaves(call) if isinstance(one, torch.Tensor)}
-    made = {key: make(one) for key, one in given.items()}
-    result: C = pytree.tree_map_only(torch.Tensor, lambda one: made[id(one)], call)
-    return result
+    copied: C = pytree.tree_map_only(torch.Tensor, torch.clone, call)
+    return copied
 
 
 def run(model: torch.nn.Module, example_inputs: ExampleInputs) -> Any:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -70,18 +69,3 @@ def test_inputs_that_a_forward_writes_to_stay_as_they_are(tmp_path: Path) -> Non
     assert torch.equal(inputs, before)
     assert torch.equal(run(model, inputs), expected)
     assert torch.equal(inputs, before)
-
-
-@pytest.mark.parametrize("examples", [1, 2])
-def test_a_tensor_given_twice_stays_one(examples: int, tmp_path: Path) -> None:
-    """Of three inputs that are one, attention computes its projections in one product."""
-    x = torch.randn(examples, 6, 16)
-    model = nncfx.wrap(nn.MultiheadAttention(16, 4, batch_first=True).eval(), (x, x, x))
-    assert len([one for one in model.nncf.graph.addresses if "/linear_" in one]) == 2
-    int8 = nncfx.quantize(nncfx.unwrap(model), [(x, x, x)])
-    file = nncfx.export_onnx(int8, tmp_path / "m.onnx", (x, x, x))
-    with nncfx.runtimes.runtime_named("onnxruntime").build(
-        file, nncfx.runtimes.BuildOptions()
-    ) as session:
-        found = torch.from_numpy(session.run((x, x, x))[0])
-    torch.testing.assert_close(found, int8(x, x, x)[0], atol=1e-5, rtol=0)
