@@ -62,6 +62,7 @@ from nncfx.quantization.placement.insertions import planned_target
 from nncfx.storage.formats.whole_file import check_destination, writing_files
 from nncfx.targets import TARGET_KEY, Target, target_named
 from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing.calls.inputs import own_tensors
 from nncfx.tracing.calls.module_check import require_module
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     runtime = export_target(model, target)
     wanted = _opset_for(runtime, opset)
     check_destination(path)  # before anything is traced
-    call = as_call(inputs_for(model, example_inputs))
+    # what is given twice, as to both arms of a siamese network, would be one input
+    call = own_tensors(as_call(inputs_for(model, example_inputs)))
     _require_packages()
     with narrated("export") as narrator:
         model = plain(model, call)

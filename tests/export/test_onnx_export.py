@@ -28,6 +28,14 @@ from nncfx.quantization import integer_arithmetic
 RELATIVE = 1e-5
 
 
+class Difference(nn.Module):
+    """Two inputs of one shape."""
+
+    @override
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a - 2 * b
+
+
 class TwoInputs(nn.Module):
     """Named inputs, a constant size, a mapping as output."""
 
@@ -511,3 +519,15 @@ def test_a_weight_that_a_parametrization_computes_is_a_constant(
     (got,) = session_of(file).run(None, {"input": example.numpy()})
     with integer_arithmetic(model) if is_quantized else nullcontext():
         torch.testing.assert_close(torch.from_numpy(got), model(example))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("dynamic_batch", [True, False])
+def test_a_tensor_given_twice_is_two_inputs(
+    batch: int, dynamic_batch: bool, tmp_path: Path
+) -> None:
+    """As people give an example to both arms of a siamese network."""
+    a, b = torch.randn(2, batch, 4)
+    file = export_onnx(Difference(), tmp_path / "m.onnx", (a, a), dynamic_batch=dynamic_batch)
+    (got,) = session_of(file).run(None, {"a": a.numpy(), "b": b.numpy()})
+    assert got.tolist() == (a - 2 * b).tolist()

@@ -23,6 +23,7 @@ from nncfx.schemes.wide_floats import NARROW, wide
 from nncfx.storage.models.norm_statistics import norm_affine
 from nncfx.targets import TARGETS
 from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing.calls.inputs import own_tensors
 
 __all__ = ["export_program"]
 
@@ -64,7 +65,7 @@ def export_program(
     # Registers the operators of quantized_decomposed.
     import torch.ao.quantization.fx._decomposed
 
-    args, kwargs = as_call(example_inputs)
+    args, kwargs = own_tensors(as_call(example_inputs))  # one given twice is two inputs
     model = plain(model, example_inputs)
     warn_idle_quantizers(model)
     with inferring(model) as first, writable_outputs(model):

@@ -181,3 +181,14 @@ def test_activations_are_bytes_of_either_kind_with_the_same_values(
     torch.testing.assert_close(
         signed.module()(images()), program.module()(images()), rtol=0, atol=0
     )
+
+
+def test_a_tensor_given_twice_is_two_inputs() -> None:
+    class Difference(nn.Module):
+        @override
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return a - 2 * b
+
+    a, b = torch.randn(2, 3, 4)
+    program = export_program(Difference(), (a, a)).module()
+    assert torch.equal(program(a, b), a - 2 * b)
