@@ -7,7 +7,7 @@ the hardware wants that, share theirs. Nothing is quantized inside a fused chain
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
@@ -326,12 +326,17 @@ class _Planner:
                     if name
                     in {*each.operation.parameters.values(), *each.operands.weights.values()}
                 ]
+                spec = self._weight_spec(one)
+                shared = [each for each in askers if name in each.operands.weights.values()]
+                if len({each.operands.axis for each in shared}) > 1:
+                    # read both ways round, and no kernel has several scales along what it sums
+                    spec = replace(spec, axis=None)
                 # NNCF names one weight of an operation; of several, each has its name behind it
                 own = f"[{name.rpartition('.')[2]}]" if len(names) > 1 else ""
                 found[name] = PlannedQuantizer(
                     name=f"{address}|WEIGHT{own}",
                     role="weight",
-                    spec=self._weight_spec(one),
+                    spec=spec,
                     sites=(WeightSite.of(name),),
                     operations=tuple(readers),
                 )

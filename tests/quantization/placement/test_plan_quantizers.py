@@ -515,6 +515,32 @@ def test_a_weight_that_is_read_transposed_is_quantized_itself_by_output(way: str
     assert names(plan) == ["Turned/__matmul___0|INPUT0"]
 
 
+class BothWays(nn.Module):
+    """An autoencoder whose decoder reads the encoder's weight transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.bias = nn.Linear(16, 16), nn.Parameter(torch.randn(16))
+        self.encoder.weight.data.mul_(torch.logspace(-2, 0, 16)[:, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(self.encoder(x).relu(), self.encoder.weight.t(), self.bias)
+
+
+def test_a_weight_that_is_read_both_ways_round_has_one_scale(tmp_path: Path) -> None:
+    """Of scales along what a product sums, ONNX Runtime makes scales of its outputs."""
+    torch.manual_seed(0)
+    model, x = BothWays(), torch.randn(64, 16)
+    (weight,) = planned(model, inputs=x).weights
+    assert weight.spec.axis is None
+    quantized = nncfx.quantize(model, [x])
+    file = nncfx.export_onnx(quantized, tmp_path / "x.onnx", x)
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        executed = torch.from_numpy(session.run(x)[0])
+    expected = quantized(x)
+    assert (executed - expected).norm() < 3e-3 * expected.norm()  # a sum in 1,024 on another step
+
+
 class Left(nn.Module):
     """A product by a parameter from the left."""
 
