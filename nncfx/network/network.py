@@ -152,12 +152,12 @@ class NNCFNetwork(HookedModule):
         error_msgs: list[str],
     ) -> None:
         below = f"{prefix}{STORE}."
-        own = {key: value for key, value in state_dict.items() if key.startswith(below)}
-        # torch gives what belongs to children from the same dict
+        own = {key: state_dict.pop(key) for key in list(state_dict) if key.startswith(below)}
+        # torch gives what belongs to children from the same dict, in which hooks may rename
         restore(self, state_dict, own, prefix, below)
-        rest = {key: value for key, value in state_dict.items() if not key.startswith(below)}
         tail = (missing_keys, unexpected_keys, error_msgs)
-        super()._load_from_state_dict(rest, prefix, local_metadata, strict, *tail)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *tail)
+        state_dict.update(own)
         load_store(self._store, own, below, local_metadata, *tail)
 
     @override

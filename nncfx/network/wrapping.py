@@ -81,6 +81,11 @@ def _wrapped(
     require_whole(model, "wrapped")
     for name, module in model.named_modules():
         _check_wrappable(model, name, module)
+    if hasattr(model, "nncf"):
+        raise TracingError(
+            f"{type(model).__name__} cannot be wrapped: it has a 'nncf' of its own, and behind "
+            "model.nncf is what wrapping adds. Give its own another name.",
+        )
     _own_stateless(model)
     traces = traces_of_shapes(model, (example_inputs, *further_inputs))
     _warn_written(model, traces)

@@ -255,9 +255,14 @@ def _resize(module: nn.Module) -> Sizes:
     return changed
 
 
+_SOURCES: Final = ("weight_v", "weight_orig")
+"""What torch's older weight norm, spectral norm and pruning make a weight from."""
+
+
 def _weight(module: nn.Module) -> torch.Tensor:
-    """Return the weight; what a hook makes anew in every forward has the shape of `weight_v`."""
-    weight = dict(module.named_parameters(recurse=False)).get("weight_v", module.weight)
+    """Return the weight; what a hook makes anew in every forward has the shape of its source."""
+    own = dict(module.named_parameters(recurse=False))
+    weight = next((own[one] for one in _SOURCES if one in own), module.weight)
     assert isinstance(weight, torch.Tensor)  # noqa: S101 (a module with sizes has a weight)
     return weight
 

@@ -38,7 +38,9 @@ from nncfx.errors import ArgumentError, GraphError
 from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.storage.models.sharded_models import gathered
+from nncfx.storage.models.whole_models import require_values
 from nncfx.tracing import ExampleInputs, Insertion, Priority
+from nncfx.tracing.calls.module_check import require_module
 
 __all__ = ["configs_in_scope", "create_compressed_model", "example_inputs_of"]
 
@@ -83,7 +85,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
             be read but not applied yet.
         ArgumentError: there are no example inputs, or the model carries one of the algorithms, or
             data are needed and there are no `calibration_batches`; or the model was made in
-            inference mode.
+            inference mode, or lies on meta.
         TracingError: the model cannot be traced.
         CompressionError: an algorithm finds nothing to work on.
         StorageError: `compression_state` belongs to another config.
@@ -266,6 +268,7 @@ def configs_in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConf
 
 
 def _check_trainable(model: nn.Module) -> None:
+    require_module(model, "create_compressed_model")
     made = [name for name, one in model.named_parameters() if one.is_inference()]
     if made:
         raise ArgumentError(
@@ -386,6 +389,7 @@ def _missed(scope: str, graph: NNCFGraph) -> str:
 
 
 def _check_new(model: NNCFNetwork, algorithms: Sequence[AlgorithmConfig]) -> None:
+    require_values(model, "compressed")
     present = {insertion.algorithm for insertion in model.nncf.hooks}
     twice = sorted(present & {one.algorithm for one in algorithms})
     if twice:

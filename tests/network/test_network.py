@@ -124,6 +124,42 @@ def test_a_state_dict_round_trip_carries_model_and_hooks(halved: NNCFNetwork) ->
     assert same(other(x), halved(x))
 
 
+class Renamed(nn.Module):
+    """A model whose states have another name for a part, as hooks of its class see to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Linear(4, 4)
+        self.register_state_dict_post_hook(self._old_names)
+        self.register_load_state_dict_pre_hook(self._new_names)
+
+    @staticmethod
+    def _old_names(_: nn.Module, state: dict[str, Any], *_rest: object) -> None:
+        for key in [key for key in state if key.startswith("part.")]:
+            state[f"old.{key[5:]}"] = state.pop(key)
+
+    @staticmethod
+    def _new_names(_: nn.Module, state: dict[str, Any], *_rest: object) -> None:
+        for key in [key for key in state if key.startswith("old.")]:
+            state[f"part.{key[4:]}"] = state.pop(key)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.part(x)
+        return result
+
+
+def test_hooks_of_the_class_may_rename_what_is_loaded(halve: nn.Module) -> None:
+    x = torch.ones(2, 4)
+    model = wrap(Renamed(), x)
+    model.nncf.register([Insertion(WeightSite("part", "weight"), halve, 0, "halve")])
+    model.nncf.commit()
+    state, expected = copy.deepcopy(model.state_dict()), model(x)
+    assert {"old.weight", "_nncf.halve.part|weight.factor"} <= set(state)
+    nn.init.zeros_(model.part.weight)
+    assert not any(model.load_state_dict(state))
+    assert same(model(x), expected)
+
+
 def test_missing_and_unexpected_hook_keys_are_reported(halved: NNCFNetwork) -> None:
     state = halved.state_dict()
     state["_nncf.gone.0|weight.factor"] = state.pop("_nncf.halve.0|weight.factor")

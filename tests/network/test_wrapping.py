@@ -81,6 +81,13 @@ def test_a_part_without_shapes_yet_is_named() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit")  # of what torch imports to compile
+def test_a_model_with_a_part_called_nncf_is_refused() -> None:
+    model = nn.Sequential()
+    model.nncf = nn.Linear(4, 2)
+    with pytest.raises(TracingError, match=r"it has a 'nncf' of its own.*another name"):
+        wrap(model, torch.ones(1, 4))
+
+
 def test_a_part_that_was_compiled_in_place_is_named() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
     model[0].compile()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, prune
 
 from nncfx.thinning.surgery import copy_without, narrow_widths, sized_on_the_way
 
@@ -101,6 +101,12 @@ def test_a_module_whose_weight_is_computed_from_others_gets_their_size() -> None
     copied, sizes = copy_without(model, {(f"{name}0", 0): gone, (f"{name}1", 0): gone})
     assert sizes == {"": {"out_features": 3}}
     torch.testing.assert_close(copied.weight, model.weight[[0, 2, 3]])
+
+
+def test_a_module_that_torch_prunes_gets_the_size_of_what_its_mask_is_on() -> None:
+    model = prune.l1_unstructured(nn.Linear(3, 4), "weight", 0.5)
+    gone = {(name, 0): np.array([1]) for name in ("weight_orig", "weight_mask", "bias")}
+    assert copy_without(model, gone)[1] == {"": {"out_features": 3}}
 
 
 def test_groups_of_a_transposed_convolution_shrink_with_its_input_rows() -> None:

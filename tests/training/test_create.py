@@ -1,6 +1,7 @@
 """create_compressed_model: what it wraps, what it refuses, and that a refusal changes nothing."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -447,6 +448,22 @@ def test_a_model_that_was_made_in_inference_mode_is_refused_with_the_mend() -> N
     with pytest.raises(ArgumentError, match=r"'0\.weight' was made in .*deepcopy"):
         create_compressed_model(model, config, inputs)
     create_compressed_model(copy.deepcopy(model), config, inputs)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: nn.Linear(4, 4, device="meta"), ArgumentError, r"'weight' is on meta.*to_empty"),
+        (lambda: nn.LazyLinear(4), TracingError, "parameters have no shape yet"),
+        (lambda: "model.pt", ArgumentError, "takes an nn.Module, not a str"),
+    ],
+)
+def test_what_holds_no_numbers_is_refused(
+    make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    config = {"compression": {"algorithm": "magnitude_sparsity"}}
+    with pytest.raises(error, match=message):
+        create_compressed_model(make(), config, torch.ones(2, 4, device="meta"))
 
 
 @pytest.mark.parametrize("method", ["plan", "controller"])

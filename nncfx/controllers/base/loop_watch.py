@@ -217,7 +217,8 @@ class LoopWatch:
 
     def _versions(self) -> dict[int, int]:
         # a few will do: an optimizer moves all that it has
-        trained = (one for one in self.model.parameters() if one.requires_grad)
+        parameters = self.model.parameters()
+        trained = (one for one in parameters if one.requires_grad and not one.is_inference())
         return {id(one): one._version for one in itertools.islice(trained, 8)}  # noqa: SLF001 (no public counter)
 
     def _warn(self, message: str, **values: float | str) -> None:

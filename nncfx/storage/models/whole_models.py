@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from nncfx.errors import NNCFXError, TracingError
+from nncfx.errors import ArgumentError, NNCFXError, TracingError
 
 __all__ = [
     "is_dtensor",
@@ -21,6 +21,7 @@ __all__ = [
     "is_offloaded",
     "is_sharded",
     "require_numbers",
+    "require_values",
     "require_whole",
     "sharding_mend",
 ]
@@ -98,6 +99,20 @@ def require_numbers(tensor: object, what: str, error: type[NNCFXError]) -> None:
             "what numbers it holds. Compress the model first, or quantize it by nncfx.quantize "
             "or nncfx.quantization.quantize_weights instead."
         )
+
+
+def require_values(model: nn.Module, done: str) -> None:
+    """Return unless a parameter of `model` lies on meta, where it has no values.
+
+    Raises:
+        ArgumentError: one does; the message names it, and says what to do.
+    """
+    for name, one in model.named_parameters():
+        if one.is_meta:
+            raise ArgumentError(
+                f"{type(model).__name__} cannot be {done}: '{name}' is on meta, where it has no "
+                "values. Call model.to_empty(device='cpu') and model.load_state_dict(state) first."
+            )
 
 
 def is_fully_sharded(kind: type[nn.Module]) -> bool:

@@ -1,6 +1,7 @@
 """What a training loop leaves out is told once, and nothing else is."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +113,12 @@ def test_weights_that_are_loaded_are_no_training() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         controller.strip()
+
+
+def test_a_model_that_was_made_in_inference_mode_is_saved(tmp_path: Path) -> None:
+    with torch.inference_mode():
+        model = nncfx.quantize(nn.Sequential(nn.Linear(4, 2)), [torch.ones(2, 4)])
+    assert nncfx.save(tmp_path / "x.nncfx", model).exists()
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
