@@ -22,6 +22,8 @@ from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import sized_on_the_way
 from nncfx.tracing import ExampleInputs, trace
 from nncfx.tracing.calls.module_walk import all_modules
+from nncfx.tracing.hooks.dynamic_class import HookedModule
+from nncfx.tracing.hooks.installation import unhooked
 from nncfx.tracing.record.tracer import trace_of_shapes
 
 __all__ = ["Form", "check_form", "prunable_channels"]
@@ -71,7 +73,7 @@ def prunable_channels(
     change (`Channels.forms`); only what fails even so is fixed.
 
     Args:
-        model: any module; never changed.
+        model: any module; never changed. Of a wrapped one, hooks do not matter.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
         further_inputs: more of them, for a model whose forward branches.
         living_norms: whether channels may go that norms average over, as for `thin`.
@@ -83,6 +85,8 @@ def prunable_channels(
     """
     check_form(form)
     inputs = (example_inputs, *further_inputs)
+    if isinstance(model, HookedModule):  # hooks hold masks and scales of the widths that there are
+        model = unhooked(model)
     subject = _Subject(model, inputs, is_free=form == "auto")
     fixed: dict[str, str] = {}
     failures: Counter[str] = Counter()

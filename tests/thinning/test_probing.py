@@ -3,9 +3,11 @@
 import copy
 from collections import OrderedDict
 
+import pytest
 import torch
 from torch import nn
 
+import nncfx
 from nncfx.thinning import prunable_channels
 
 ROWS = torch.ones(2, 3)
@@ -103,3 +105,17 @@ def test_a_width_computed_from_two_that_change_alike_is_not_taken_for_free() -> 
             return self.out((weights @ heads).flatten(1))
 
     assert prunable_channels(Heads(), ROWS).prunable == ()
+
+
+@pytest.mark.parametrize("algorithm", ["filter_pruning", "magnitude_sparsity", "quantization"])
+def test_hooks_of_a_wrapped_model_do_not_matter(algorithm: str) -> None:
+    x = torch.randn(4, 3, 8, 8)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3))
+    expected = str(prunable_channels(model, x))
+    config = {"compression": {"algorithm": algorithm}}
+    if algorithm == "filter_pruning":
+        config["compression"] |= {"pruning_init": 0.5, "params": {"prune_first_conv": True}}
+    _, model = nncfx.create_compressed_model(model, config, x, calibration_batches=[x])
+    before = model(x)
+    assert str(prunable_channels(model, x)) == expected
+    assert torch.equal(model(x), before)
