@@ -1,6 +1,5 @@
 """Carry out `nncfx benchmark`: measure, show, compare with the baseline."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Final
 
 from rich.table import Table
 
-from nncfx.cli.console import output_console
+from nncfx.cli.console import output_console, print_json
 from nncfx.cli.faults import FAULT, fault_text
 from nncfx.cli.signature import signature_inputs
 from nncfx.cli.timing.baseline import Change, changes, read_baseline
@@ -55,7 +54,7 @@ def run_benchmark(request: TimingRequest, output: BenchmarkOutput) -> int:
         raise failures[0].error
     compared = [] if baseline is None else changes(found, baseline, output.tolerance)
     if output.as_json:
-        sys.stdout.write(json.dumps(series_json(found, failures), indent=1) + "\n")
+        print_json(series_json(found, failures))
     else:
         _show(found, _layers(request) if output.layers else None)
     for failure in failures:

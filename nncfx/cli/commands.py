@@ -103,7 +103,7 @@ def report(
         raise ArgumentError(f"'{file}' would be replaced by its report. Name another --output.")
     check_file(file, ending=".json")
     path = write_report(output, Evidence.read(file))
-    output_console().print(f"Report written to {path}", soft_wrap=True, markup=False)
+    sys.stdout.write(f"Report written to {path}\n")
 
 
 application.command()(pack)

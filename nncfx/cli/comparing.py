@@ -1,6 +1,5 @@
 """`nncfx diff`: what differs between two files of one kind."""
 
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -8,11 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
-from nncfx.cli.console import output_console
+from nncfx.cli.console import column_table, output_console, print_json
 from nncfx.cli.files import check_file
 from nncfx.errors import ArgumentError
 
@@ -43,7 +40,7 @@ def diff(
     if kinds[0] == "tensors":
         rows = list(_with_distance(rows, first, second))
     if as_json:
-        sys.stdout.write(json.dumps({"differences": rows}, indent=1, default=str) + "\n")
+        print_json({"differences": rows})
         return
     _show(rows, first, second)
 
@@ -140,13 +137,10 @@ def _flat(value: object, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _show(rows: list[dict[str, Any]], first: Path, second: Path) -> None:
-    console = output_console()
     if not rows:
-        console.print(f"{first} and {second} hold the same", markup=False, soft_wrap=True)
+        sys.stdout.write(f"{first} and {second} hold the same\n")
         return
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for head in ("Name", str(first), str(second)):
-        table.add_column(escape(head), overflow="fold")
+    table = column_table("Name", str(first), str(second))
     has_distance = any(row.get("max_difference") is not None for row in rows)
     if has_distance:
         table.add_column("Largest difference", justify="right")
@@ -156,7 +150,7 @@ def _show(rows: list[dict[str, Any]], first: Path, second: Path) -> None:
             distance = row.get("max_difference")
             cells.append("" if distance is None else f"{distance:.3g}")
         table.add_row(*cells)
-    console.print(table)
+    output_console().print(table)
 
 
 def _cell(value: object) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TextIO
 import typer
 from typing_extensions import override
 
-from nncfx.cli.console import output_console
-from nncfx.cli.run_output import print_json, show_outcome, show_plan, show_status
+from nncfx.cli.console import print_json
+from nncfx.cli.run_output import show_outcome, show_plan, show_status
 from nncfx.errors import ArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def status(
     else:
         show_status(found)
         if html is not None:
-            output_console().print(f"Report written to {html}", soft_wrap=True, markup=False)
+            sys.stdout.write(f"Report written to {html}\n")
 
 
 def _run(task: "Task", folder: Path, workers: int | None, as_json: bool, say: "Say") -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from nncfx.cli.console import print_json
 from nncfx.errors import ArgumentError
 
 __all__ = ["configs"]
@@ -91,7 +92,7 @@ def check(
     if faults := list(scheme_faults_in(found)):
         raise config_error(faults, f"The config '{config}'")
     if as_json:
-        sys.stdout.write(json.dumps(found.to_dict(), indent=1) + "\n")
+        print_json(found.to_dict())
         return
     own = f" Your own keys: {', '.join(found.user_keys)}." if found.user_keys else ""
     sys.stdout.write(f"{config}: no fault.{own}\n")
@@ -174,4 +175,4 @@ def schema() -> None:
     """Print the JSON Schema of a task, for editors."""
     from nncfx.tasks import TaskConfig
 
-    sys.stdout.write(json.dumps(TaskConfig.schema(), indent=1) + "\n")
+    print_json(TaskConfig.schema())

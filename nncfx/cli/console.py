@@ -1,12 +1,17 @@
 """Where commands print what they were asked for."""
 
+import json
 import os
 import sys
+from collections.abc import Iterable
 from typing import Final
 
+from rich import box
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-__all__ = ["output_console"]
+__all__ = ["column_table", "output_console", "print_json"]
 
 _WIDEST: Final = 1000  # characters; addresses of deep models have some 300
 
@@ -19,3 +24,22 @@ def output_console() -> Console:
     """
     is_open = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return Console(width=_WIDEST if is_open else None)
+
+
+def column_table(*heads: str, numbers: Iterable[str] = ()) -> Table:
+    """Return a table of columns; those that `numbers` names stand on the right, in one line."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for head in heads:
+        is_number = head in numbers
+        table.add_column(
+            escape(head),
+            justify="right" if is_number else "left",
+            no_wrap=is_number,
+            overflow="fold",
+        )
+    return table
+
+
+def print_json(document: object) -> None:
+    """Print `document`, indented; what JSON does not know is written as text."""
+    sys.stdout.write(json.dumps(document, indent=1, default=str) + "\n")

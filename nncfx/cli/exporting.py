@@ -1,7 +1,6 @@
 """`nncfx export` and `nncfx quantize`: from a model and its weights to a file that is deployed."""
 
 import itertools
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nncfx.cli.console import print_json
 from nncfx.cli.sources import OpenedModel, is_task, model_source
 from nncfx.errors import ArgumentError
 from nncfx.report.format import bytes_text
@@ -241,7 +241,7 @@ def _written(
 
 def _print(facts: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(facts, indent=1) + "\n")
+        print_json(facts)
         return
     more = f", inputs {', '.join(facts['inputs'])}" if "inputs" in facts else ""
     # with 4 bits asked for, convolutions have 8

@@ -1,7 +1,6 @@
 """`nncfx pack`, `unpack` and `inspect-file`: model files, without torch."""
 
 import dataclasses
-import json
 import math
 import shlex
 import sys
@@ -9,12 +8,10 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from nncfx.cli.console import output_console
+from nncfx.cli.console import column_table, output_console, print_json
 from nncfx.errors import ArgumentError
 from nncfx.report.format import bytes_text, count_text, ratio_text
 
@@ -79,21 +76,14 @@ def inspect_file(
     with Console(stderr=True).status(f"Reading {file.name}"):
         rows = inspect(file)
     if as_json:
-        document = {
-            "tensors": [dataclasses.asdict(row) for row in rows],
-            "size_bytes": file.stat().st_size,
-        }
-        sys.stdout.write(json.dumps(document, indent=1) + "\n")
+        tensors = [dataclasses.asdict(row) for row in rows]
+        print_json({"tensors": tensors, "size_bytes": file.stat().st_size})
         return
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("Tensor", overflow="fold", min_width=8)
-    for head in ("Shape", "Type", "Codec", "Bytes", "Bits", "Entropy", "CRC-32"):
-        table.add_column(
-            head,
-            justify="left" if head in ("Type", "Codec") else "right",
-            overflow="fold",
-            no_wrap=True,
-        )
+    numbers = ("Bytes", "Bits", "Entropy", "CRC-32")
+    table = column_table(
+        *("Tensor", "Shape", "Type", "Codec"), *numbers, numbers=("Shape", *numbers)
+    )
+    table.columns[0].min_width = 8
     for row in rows:
         table.add_row(
             escape(row.name),  # names of hooks have brackets
@@ -105,15 +95,12 @@ def inspect_file(
             f"{row.entropy_bits:.2f}",
             f"{row.checksum:08x}",
         )
-    console = output_console()
-    console.print(table)
+    output_console().print(table)
     elements = sum(math.prod(row.shape) for row in rows)
     size = file.stat().st_size
-    console.print(
+    sys.stdout.write(
         f"{len(rows)} tensors, {count_text(elements)} elements, {bytes_text(size)} on disk: "
-        f"{ratio_text(4 * elements / size)} smaller than 4 bytes for each element",
-        highlight=False,
-        soft_wrap=True,
+        f"{ratio_text(4 * elements / size)} smaller than 4 bytes for each element\n"
     )
 
 
@@ -173,9 +160,4 @@ def _target(source: Path, output: Path | None, suffix: str, *, force: bool) -> P
 def _print_sizes(path: Path, size: int, source: Path) -> None:
     before = source.stat().st_size
     ratio = f"{ratio_text(before / size)} smaller than" if size < before else "from"
-    output_console().print(
-        f"{path}: {bytes_text(size)}, {ratio} {source} ({bytes_text(before)})",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    sys.stdout.write(f"{path}: {bytes_text(size)}, {ratio} {source} ({bytes_text(before)})\n")

@@ -1,18 +1,15 @@
 """`nncfx inspect`: what a model, a checkpoint, an ONNX or a `.nncfx` file holds."""
 
 import dataclasses
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
-from nncfx.cli.console import output_console
+from nncfx.cli.console import column_table, output_console, print_json
 from nncfx.cli.files import check_file, inspect_file
 from nncfx.cli.sources import OpenedModel, is_code, model_source
 from nncfx.errors import ArgumentError
@@ -46,7 +43,7 @@ def inspect(
     """Show the contents: operations, what a config matches, channel groups, bytes."""
     if is_code(what):
         facts = _of_model(model_source(what, weights, input_shape or ()), config)
-        _print(facts) if as_json else _show_model(facts)
+        print_json(facts) if as_json else _show_model(facts)
         return
     if config or weights or input_shape:
         raise ArgumentError(
@@ -59,14 +56,13 @@ def inspect(
         from nncfx.export import summarize_onnx
 
         found = dataclasses.asdict(summarize_onnx(file))
-        _print(found) if as_json else _show_onnx(found)
+        print_json(found) if as_json else _show_onnx(found)
     elif file.suffix == ".nncfx":
         inspect_file(file, as_json=as_json)
     else:
         rows = list(_tensors(file))
-        _print({"tensors": rows, "size_bytes": file.stat().st_size}) if as_json else _show_tensors(
-            rows, file
-        )
+        found = {"tensors": rows, "size_bytes": file.stat().st_size}
+        print_json(found) if as_json else _show_tensors(rows, found["size_bytes"])
 
 
 def _of_model(source: OpenedModel, config: Path | None) -> dict[str, Any]:
@@ -147,23 +143,9 @@ def _tensors(file: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-def _print(document: object) -> None:
-    sys.stdout.write(json.dumps(document, indent=1) + "\n")
-
-
-def _table(*heads: str, numbers: Sequence[str] = ()) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for head in heads:
-        is_number = head in numbers
-        table.add_column(
-            head, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
-        )
-    return table
-
-
 def _show_model(facts: Mapping[str, Any]) -> None:
     numbers = ("MACs", "Bytes")
-    table = _table("Operation", "Output", *numbers, "Algorithms", numbers=numbers)
+    table = column_table("Operation", "Output", *numbers, "Algorithms", numbers=numbers)
     for one in facts["operations"]:
         table.add_row(
             escape(one["address"]),
@@ -174,41 +156,36 @@ def _show_model(facts: Mapping[str, Any]) -> None:
         )
     console = output_console()
     console.print(table)
-    table = _table("Channels made by", "Groups", "Cannot go, because", numbers=("Groups",))
+    table = column_table("Channels made by", "Groups", "Cannot go, because", numbers=("Groups",))
     for one in facts["channel_groups"]:
         table.add_row(escape(one["name"]), str(one["groups"]), escape(one["fixed"]))
     console.print(table)
     total = sum(one["macs"] for one in facts["operations"])
-    console.print(
+    sys.stdout.write(
         f"{facts['model']}: {count_text(facts['parameters'])} parameters, "
-        f"{bytes_text(facts['bytes'])}, {prefix_text(total)} MACs",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"{bytes_text(facts['bytes'])}, {prefix_text(total)} MACs\n"
     )
 
 
 def _show_onnx(found: Mapping[str, Any]) -> None:
-    table = _table("Operator", "Nodes", numbers=("Nodes",))
+    table = column_table("Operator", "Nodes", numbers=("Nodes",))
     for name, count in found["operators"].items():
         table.add_row(name, str(count))
     console = output_console()
     console.print(table)
-    table = _table("Weights", "Bytes", numbers=("Bytes",))
+    table = column_table("Weights", "Bytes", numbers=("Bytes",))
     for name, size in found["weight_bytes"].items():
         table.add_row(name, bytes_text(size))
     console.print(table)
     for word in ("inputs", "outputs"):
         text = "; ".join(f"{name} {shape}" for name, shape in found[word].items())
-        console.print(f"{word}: {text}", markup=False, highlight=False, soft_wrap=True)
-    console.print(
-        f"opset {found['opset']}, {bytes_text(found['size_bytes'])} on disk", highlight=False
-    )
+        sys.stdout.write(f"{word}: {text}\n")
+    sys.stdout.write(f"opset {found['opset']}, {bytes_text(found['size_bytes'])} on disk\n")
 
 
-def _show_tensors(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+def _show_tensors(rows: Sequence[Mapping[str, Any]], size: int) -> None:
     numbers = ("Shape", "Bytes", "Zeros")
-    table = _table("Tensor", "Type", *numbers, numbers=numbers)
+    table = column_table("Tensor", "Type", *numbers, numbers=numbers)
     for one in rows:
         table.add_row(
             escape(one["name"]),
@@ -217,10 +194,6 @@ def _show_tensors(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
             count_text(one["bytes"]),
             f"{one['zeros']:.1%}",
         )
-    console = output_console()
-    console.print(table)
+    output_console().print(table)
     total = sum(one["bytes"] for one in rows)
-    console.print(
-        f"{len(rows)} tensors, {bytes_text(total)}; {bytes_text(file.stat().st_size)} on disk",
-        highlight=False,
-    )
+    sys.stdout.write(f"{len(rows)} tensors, {bytes_text(total)}; {bytes_text(size)} on disk\n")

@@ -1,47 +1,33 @@
 """What `nncfx compress`, `resume` and `status` print."""
 
-import json
 import shlex
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 
-from nncfx.cli.console import output_console
+from nncfx.cli.console import column_table, output_console
 from nncfx.evidence.formatting import candidate_words, number
 from nncfx.report.format import bytes_text, count_text, prefix_text, ratio_text
 
 if TYPE_CHECKING:
     from nncfx.tasks import Outcome, RunStatus, TaskPlan
 
-__all__ = ["print_json", "show_outcome", "show_plan", "show_status"]
-
-
-def print_json(document: object) -> None:
-    """Print `document`, indented; what JSON does not know is written as text."""
-    sys.stdout.write(json.dumps(document, indent=1, default=str) + "\n")
+__all__ = ["show_outcome", "show_plan", "show_status"]
 
 
 def show_plan(plan: "TaskPlan") -> None:
     """Print the stages of a task, its hooks, and what it is predicted to save."""
     console = output_console()
-    for stage in plan.stages:
-        console.print(f"- {stage}", markup=False, highlight=False, soft_wrap=True)
+    sys.stdout.writelines(f"- {stage}\n" for stage in plan.stages)
     if plan.hooks:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for head in ("Site", "Algorithm", "Hook"):
-            table.add_column(head, overflow="fold")
-        table.add_column("Priority", justify="right")
+        table = column_table("Site", "Algorithm", "Hook", "Priority", numbers=("Priority",))
         for hook in plan.hooks:
             table.add_row(escape(hook.site), hook.algorithm, hook.hook, str(hook.priority))
         console.print(table)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("Predicted", overflow="fold")
-    for head in ("Parameters", "MACs", "Footprint", ".nncfx"):
-        table.add_column(head, justify="right", no_wrap=True)
+    numbers = ("Parameters", "MACs", "Footprint", ".nncfx")
+    table = column_table("Predicted", *numbers, numbers=numbers)
     for one in plan.predictions:
         if one.problem:
             table.add_row(f"{escape(one.at)}: {escape(one.problem)}")
