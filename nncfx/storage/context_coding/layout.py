@@ -13,7 +13,7 @@ from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.context_coding.tables import LEVELS, level_means
 
-__all__ = ["Head", "IntegerLayout", "candidates", "in_order", "read_layout", "restored"]
+__all__ = ["Head", "IntegerLayout", "candidates", "in_order", "read_layout"]
 
 _SWAPPED, _SPARSE, _PERIODIC, _WIDE, _HALVED = 1, 2, 4, 8, 16
 _LONGEST = 1 << 16
@@ -177,11 +177,3 @@ def in_order(values: NDArray[Any], layout: IntegerLayout) -> NDArray[Any]:
     if layout.swapped:
         values = values.swapaxes(0, 1)
     return np.ascontiguousarray(values).reshape(-1)
-
-
-def restored(values: NDArray[Any], shape: tuple[int, ...], layout: IntegerLayout) -> NDArray[Any]:
-    """Return `values` of the order of `layout` 1-D in C order, the inverse of `in_order`."""
-    if not layout.swapped:
-        return values
-    swapped = (shape[1], shape[0], *shape[2:])
-    return np.ascontiguousarray(values.reshape(swapped).swapaxes(0, 1)).reshape(-1)

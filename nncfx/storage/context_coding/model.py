@@ -41,10 +41,6 @@ class AdaptiveModel:
         """Return a model that learns apart from this one."""
         return type(self)(self.odds.copy(), self.mixers.copy())
 
-    def take(self, other: "AdaptiveModel") -> None:
-        """Know what `other` knows."""
-        self.odds, self.mixers = other.odds, other.mixers
-
     def code(
         self,
         values: NDArray[np.signedinteger[Any]],
