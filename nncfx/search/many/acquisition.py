@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nncfx.search.many.problem import Problem
 from nncfx.search.many.space import Choice
-from nncfx.search.model.gaussian_process import calling_botorch, require_botorch
+from nncfx.search.model.gaussian_process import calling_botorch, fit, require_botorch
 
 if TYPE_CHECKING:
     from botorch.models.model_list_gp_regression import ModelListGP
@@ -148,21 +148,12 @@ def _snapped(problem: Problem, points: Tensor) -> Tensor:
 
 
 def _models(x: Tensor, y: Tensor) -> "ModelListGP":
-    from botorch.exceptions.errors import ModelFittingError
-    from botorch.fit import fit_gpytorch_mll
     from botorch.models import SingleTaskGP
     from botorch.models.model_list_gp_regression import ModelListGP
-    from gpytorch.mlls import ExactMarginalLogLikelihood
 
-    models = []
-    for column in y.T:
-        model = SingleTaskGP(x, column[:, None], outcome_transform=None)
-        try:
-            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        except ModelFittingError:
-            # BoTorch puts the initial values back, the medians of priors made for this scale
-            model.eval()
-        models.append(model)
+    models = [SingleTaskGP(x, column[:, None], outcome_transform=None) for column in y.T]
+    for model in models:
+        fit(model)
     return ModelListGP(*models)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import torch
 
-from nncfx.search.model.gaussian_process import calling_botorch, require_botorch
+from nncfx.search.model.gaussian_process import calling_botorch, fit, require_botorch
 
 __all__ = ["TrustRegion", "next_in_trust_region"]
 
@@ -84,11 +84,8 @@ def _sampled(
     x: torch.Tensor, y: torch.Tensor, candidates: torch.Tensor, seed: int
 ) -> torch.Tensor:
     """Return one draw of the posterior at the candidates."""
-    from botorch.exceptions.errors import ModelFittingError
-    from botorch.fit import fit_gpytorch_mll
     from botorch.models import SingleTaskGP
     from gpytorch.kernels import MaternKernel, ScaleKernel
-    from gpytorch.mlls import ExactMarginalLogLikelihood
 
     spread = float(y.std(correction=0)) or 1.0
     with torch.random.fork_rng(devices=[]), calling_botorch():
@@ -99,11 +96,7 @@ def _sampled(
             covar_module=ScaleKernel(MaternKernel(nu=2.5)),
             outcome_transform=None,
         )
-        try:
-            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        except ModelFittingError:
-            # BoTorch puts the initial values back, which serve any function of this scale
-            model.eval()
+        fit(model)
         with torch.no_grad():
             draw: torch.Tensor = model.posterior(candidates).rsample().reshape(-1)
     return draw

@@ -15,7 +15,7 @@ from nncfx.errors import needing
 if TYPE_CHECKING:
     from botorch.models import SingleTaskGP
 
-__all__ = ["GaussianProcess", "Hyperparameters", "calling_botorch", "require_botorch"]
+__all__ = ["GaussianProcess", "Hyperparameters", "calling_botorch", "fit", "require_botorch"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class GaussianProcess:
             torch.manual_seed(seed)
             self._model = _model(points, standard, variance)
             if fixed is None:
-                _fit(self._model)
+                fit(self._model)
             else:
                 self._model.covar_module.base_kernel.lengthscale = fixed.lengthscale
                 self._model.likelihood.noise = fixed.noise
@@ -146,7 +146,8 @@ def _log_normal(median_and_spread: tuple[float, float]) -> Any:  # noqa: ANN401 
     return LogNormalPrior(math.log(median), spread)
 
 
-def _fit(model: "SingleTaskGP") -> None:
+def fit(model: "SingleTaskGP") -> None:
+    """Fit the hyperparameters of `model`, and put it into evaluation mode."""
     from botorch.exceptions.errors import ModelFittingError
     from botorch.fit import fit_gpytorch_mll
     from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -156,6 +157,7 @@ def _fit(model: "SingleTaskGP") -> None:
     except ModelFittingError as error:
         # BoTorch puts the initial values back: the medians of the priors, which serve any curve.
         _LOGGER.info("The fit did not converge; the medians of the priors are used: %s", error)
+        model.eval()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Stage 2: which level to measure next when looking for the best objective."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nncfx.search.model.gaussian_process import GaussianProcess
 from nncfx.search.resolution import stretch
@@ -36,7 +36,7 @@ def next_objective_level(
     Source: Joseph et al., "A Programmable Approach to Neural Network Compression", Section 3.3.
     """
     scale = settings.resolution
-    known = {seen.level: seen.value for seen in observations if seen.value is not None}
+    known = _known(observations)
     failed = [scale.cells(seen.level) for seen in observations if seen.value is None]
     end = scale.cells(upper)
     grid = [
@@ -48,10 +48,9 @@ def next_objective_level(
         return None
     if not known:
         return round(scale.level(grid[-1]), _DIGITS)
-    process = GaussianProcess(
-        [stretch(level) for level in known], list(known.values()), seed=settings.seed
+    mean, deviation = _process(known, settings).predict(
+        [stretch(scale.level(cells)) for cells in grid]
     )
-    mean, deviation = process.predict([stretch(scale.level(cells)) for cells in grid])
     hope = (mean if maximize else -mean) + _KAPPA * deviation
     best = grid[int(hope.argmax())]
     if any(abs(best - scale.cells(level)) <= 1 for level in known):
@@ -93,10 +92,14 @@ def next_objective_levels(
 def _believed(
     observations: Sequence[Observation], level: float, settings: SearchSettings
 ) -> Observation:
-    known = {seen.level: seen.value for seen in observations if seen.value is not None}
-    if not known:
-        return Observation(level=level, value=0.0)
-    process = GaussianProcess(
-        [stretch(one) for one in known], list(known.values()), seed=settings.seed
-    )
-    return Observation(level=level, value=float(process.predict([stretch(level)])[0]))
+    known = _known(observations)
+    value = _process(known, settings).predict([stretch(level)])[0] if known else 0.0
+    return Observation(level=level, value=float(value))
+
+
+def _known(observations: Sequence[Observation]) -> dict[float, float]:
+    return {seen.level: seen.value for seen in observations if seen.value is not None}
+
+
+def _process(known: Mapping[float, float], settings: SearchSettings) -> GaussianProcess:
+    return GaussianProcess(list(map(stretch, known)), list(known.values()), seed=settings.seed)
