@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 
@@ -12,13 +10,9 @@ import nncfx
 from nncfx import hago
 from nncfx.errors import RuntimeFailure
 from nncfx.hago.search.evaluation import LabelledBatches
-from nncfx.runtimes import BuildOptions, runtime_named, write_operator_form
+from nncfx.runtimes import write_operator_form
 from nncfx.targets import Hardware
-
-
-def run(path: Path, images: torch.Tensor) -> npt.NDArray[np.float32]:
-    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-        return session.run(images)[0]
+from onnx_files import run_file
 
 
 @pytest.fixture
@@ -39,7 +33,7 @@ def test_the_exported_file_predicts_what_is_simulated(
     images = dataset[0][0]
     path = tmp_path / "model.onnx"
     nncfx.export_onnx(quantizer.exportable(), path, images[:1])
-    found = run(path, images)
+    found = run_file(path, images)[0]
     with torch.no_grad():
         expected = quantizer.simulate()(images)
     # both round to 8 bits, the runtime with scales in float32: a few integers differ by one
@@ -50,7 +44,7 @@ def test_the_exported_file_predicts_what_is_simulated(
     assert onnx.TensorProto.INT8 in stored
     fused = write_operator_form(path, tmp_path / "fused.onnx")
     assert "QLinearConv" in {one.op_type for one in onnx.load(fused).graph.node}
-    again = run(fused, images)
+    again = run_file(fused, images)[0]
     assert (again == found).all()
 
 

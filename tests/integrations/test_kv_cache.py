@@ -2,16 +2,16 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 
+from language_models import language_model
 from nncfx.errors import ArgumentError
-
-transformers = pytest.importorskip("transformers")
-
-from nncfx.integrations.kv_cache import ByteCache, ByteLayer, CacheFormat  # noqa: E402
+from nncfx.integrations.kv_cache import ByteCache, ByteLayer, CacheFormat
 
 _PARAMETERS = inspect.signature(transformers.LlamaForCausalLM.forward).parameters
 NAME = next(one for one in ("cache", "past_key_values") if one in _PARAMETERS)
@@ -20,31 +20,9 @@ NAME = next(one for one in ("cache", "past_key_values") if one in _PARAMETERS)
 FORMATS: tuple[CacheFormat, ...] = ("int8", "float8_e4m3")
 
 
-def llama(**changes: int) -> nn.Module:
-    torch.manual_seed(0)
-    small = {
-        "vocab_size": 90, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
-        "num_key_value_heads": 1, "intermediate_size": 96, "initializer_range": 0.2,
-    }  # fmt: skip
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**small | changes)).eval()
-
-
-def qwen2() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.Qwen2Config(
-        vocab_size=90, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, intermediate_size=96, initializer_range=0.2,
-    )  # fmt: skip
-    return transformers.Qwen2ForCausalLM(config).eval()
-
-
-def gpt2() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=90, n_embd=64, n_layer=2, n_head=2, n_positions=64, bos_token_id=1,
-        eos_token_id=1, initializer_range=0.2,
-    )  # fmt: skip
-    return transformers.GPT2LMHeadModel(config).eval()
+small = partial(
+    language_model, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64
+)
 
 
 def tokens() -> Tensor:
@@ -91,7 +69,7 @@ def test_by_hand_codes_are_shares_of_the_largest() -> None:
 def test_memory_is_a_quarter_of_float32_and_a_half_of_bfloat16(
     dtype: torch.dtype, most: float, format_name: CacheFormat
 ) -> None:
-    model = llama().to(dtype)
+    model = small().to(dtype)
     float_cache = transformers.DynamicCache(config=model.config)
     cache = ByteCache(model, format_name)
     with torch.no_grad():
@@ -102,11 +80,11 @@ def test_memory_is_a_quarter_of_float32_and_a_half_of_bfloat16(
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-@pytest.mark.parametrize("make", [llama, qwen2, gpt2])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
 def test_a_text_token_by_token_reads_what_the_whole_text_does(
-    make: Callable[[], nn.Module], format_name: CacheFormat
+    kind: str, format_name: CacheFormat
 ) -> None:
-    model, given = make(), tokens()
+    model, given = small(kind), tokens()
     with torch.no_grad():
         exact = model(given).logits
         whole = model(given, **{NAME: ByteCache(model, format_name)}).logits
@@ -117,10 +95,10 @@ def test_a_text_token_by_token_reads_what_the_whole_text_does(
     assert 0 < error < (1e-3 if format_name == "int8" else 2e-2)
 
 
-@pytest.mark.parametrize("make", [llama, qwen2, gpt2])
-def test_generate_takes_it(make: Callable[[], nn.Module]) -> None:
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
+def test_generate_takes_it(kind: str) -> None:
     """Step by step from the same cache by hand."""
-    model, cache, by_hand = make(), None, tokens()
+    model, cache, by_hand = small(kind), None, tokens()
     cache = ByteCache(model)
     found = model.generate(
         tokens(), **{NAME: cache}, max_new_tokens=5, do_sample=False, pad_token_id=0,
@@ -139,7 +117,7 @@ def test_generate_takes_it(make: Callable[[], nn.Module]) -> None:
 @pytest.mark.filterwarnings("ignore:.past_key_values. is deprecated:FutureWarning")
 @pytest.mark.parametrize("name", sorted({NAME, "past_key_values"}))
 def test_both_names_of_the_argument_take_it(name: str) -> None:
-    model = llama()
+    model = small()
     cache = ByteCache(model)
     options = {"max_new_tokens": 2, "pad_token_id": 0, "eos_token_id": None}
     model.generate(tokens(), **{name: cache}, **options)
@@ -159,7 +137,7 @@ def test_beams_are_those_of_a_model_that_rounds_its_keys_and_values(
             )
             return found
 
-    model = llama()
+    model = small()
     reference = transformers.cache_utils.Cache(layers=[Rounding(), Rounding()])
     found, wanted = (
         model.generate(
@@ -200,8 +178,8 @@ def test_an_empty_layer_can_be_cropped_and_reordered() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"no cache format 'int9'\. Did you mean 'int8'"):
-        ByteCache(llama(), "int9")  # type: ignore[arg-type]
-    windowed = llama()
+        ByteCache(small(), "int9")  # type: ignore[arg-type]
+    windowed = small()
     windowed.config.layer_types = ["sliding_attention", "full_attention"]
     windowed.config.sliding_window = 4
     with pytest.raises(ArgumentError, match=r"DynamicSlidingWindowLayer.*cache in float"):

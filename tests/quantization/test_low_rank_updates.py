@@ -1,5 +1,6 @@
 """Low-rank updates: what trains, what stands still, and what is left at the end."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,28 +9,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import nncfx
+from language_models import language_model
 from nncfx.errors import ArgumentError, GraphError
 from nncfx.export import summarize_onnx
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import LowRankUpdates, quantize, quantize_weights
 
-transformers = pytest.importorskip("transformers")
-
 TOKENS = torch.randint(60, (8, 16), generator=torch.Generator().manual_seed(0))
 
 
-def language_model() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.Qwen2Config(
-        vocab_size=60,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=64,
-        tie_word_embeddings=True,
-    )
-    return transformers.Qwen2ForCausalLM(config).eval()
+SIZES = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 64, "initializer_range": 0.02}
+qwen2 = partial(language_model, "qwen2", tie_word_embeddings=True, **SIZES)
 
 
 def logits(model: nn.Module) -> Tensor:
@@ -39,12 +29,12 @@ def logits(model: nn.Module) -> Tensor:
 
 def quantized() -> NNCFNetwork:
     batches = [{"input_ids": TOKENS}]
-    return quantize_weights(language_model(), batches, bits=4)
+    return quantize_weights(qwen2(), batches, bits=4)
 
 
 def test_they_bring_the_outputs_nearer_to_float_and_end_up_in_the_weights(tmp_path: Path) -> None:
     with torch.no_grad():
-        exact = logits(language_model())
+        exact = logits(qwen2())
         model = quantized()
         start = float(F.mse_loss(logits(model), exact))
     before = {name: one.detach().clone() for name, one in model.named_parameters()}

@@ -18,7 +18,8 @@ from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.rounding.adaptive_rounding import per_element
 from nncfx.quantization.weight_only import quantize_weights
-from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+from nncfx.runtimes import integer_kernels
+from onnx_files import run_file
 
 onnx = pytest.importorskip("onnx")
 transformers = pytest.importorskip("transformers")
@@ -289,8 +290,7 @@ def test_columns_are_quantized_and_packed_as_the_rows_of_linear_layers_are(
     outputs = []
     for file in files:
         assert integer_kernels(file.path, x).operators == {"MatMulNBits": 3, "Relu": 1}
-        with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
-            outputs.append(torch.from_numpy(session.run(x)[0]))
+        outputs.append(torch.from_numpy(run_file(file.path, x)[0]))
     torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-6)
 
 

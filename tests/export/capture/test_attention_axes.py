@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import nncfx
 from nncfx.quantization import integer_arithmetic
-from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
 SHAPES = {
     "one head": ((6, 8), (7, 8), None),
@@ -61,8 +61,7 @@ def test_a_quantized_model_attends_in_windows_for_any_batch(tmp_path: Path) -> N
     model, x = Windows().eval(), torch.randn(3, 5, 6, 8)
     quantized = nncfx.quantize(model, [x])
     file = nncfx.export_onnx(quantized, tmp_path / "windows.onnx", x[:2])
-    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(file.path, x)
     with torch.no_grad(), integer_arithmetic(quantized):
         expected = quantized(x).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5)

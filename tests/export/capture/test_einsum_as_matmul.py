@@ -10,8 +10,9 @@ from torch import Tensor, nn
 import nncfx
 from nncfx.export.capture.einsum_as_matmul import einsum
 from nncfx.quantization import integer_arithmetic, plan_quantizers
-from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+from nncfx.runtimes import integer_kernels
 from nncfx.targets import hardware_named
+from onnx_files import run_file
 
 EQUATIONS = {
     "bhid,bhjd->bhij": ((2, 3, 4, 5), (2, 3, 6, 5)),
@@ -86,8 +87,7 @@ def test_a_quantized_einsum_is_in_integers_for_any_batch(
     file = nncfx.export_onnx(quantized, tmp_path / "einsum.onnx", x[:2])
     kernels = integer_kernels(file.path, x)
     assert (len(kernels.integer), len(kernels.float)) == (PRODUCTS[kind], 0)
-    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(file.path, x)
     with torch.no_grad(), integer_arithmetic(quantized):
         expected = quantized(x).numpy()
     np.testing.assert_allclose(found, expected, atol=2e-5)

@@ -14,7 +14,7 @@ from typing_extensions import override
 import nncfx
 from nncfx.errors import ExportError
 from nncfx.export.pt2e.export_program import export_program
-from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
 X = torch.ones(2, 3)
 
@@ -63,8 +63,7 @@ class Net(nn.Module):
 
 
 def executed(path: Path, inputs: object) -> tuple[Tensor, ...]:
-    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-        return tuple(torch.from_numpy(one) for one in session.run(inputs))
+    return tuple(torch.from_numpy(one) for one in run_file(path, inputs))
 
 
 @pytest.mark.parametrize(

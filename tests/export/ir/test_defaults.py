@@ -12,7 +12,7 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.export.ir.defaults import leave_out_defaults
-from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
 TEXT = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -70,8 +70,7 @@ def test_the_file_computes_what_it_did(model: ir.Model, tmp_path: Path) -> None:
     found = []
     for name in "ab":
         path = tmp_path / f"{name}.onnx"
-        with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-            found.append(session.run((x,))[0])
+        found.append(run_file(path, (x,))[0])
     np.testing.assert_array_equal(*found)
 
 
@@ -123,6 +122,5 @@ def test_what_inference_takes_for_something_else_is_kept(tmp_path: Path) -> None
     inputs = (torch.randn(3, 320), torch.randint(20, (7,)), torch.tensor([0, 3, 4]))
     net = Summed().eval()
     path = nncfx.export_onnx(net, tmp_path / "m.onnx", inputs, dynamic_batch=False).path
-    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-        found = session.run(inputs)[0]
+    found = run_file(path, inputs)[0]
     np.testing.assert_allclose(found, net(*inputs).detach().numpy(), rtol=1e-4, atol=1e-4)

@@ -18,6 +18,7 @@ from nncfx.export.passes.clamps import (
 )
 from nncfx.quantization import integer_arithmetic
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+from onnx_files import run_file
 
 Parse = Callable[[str], ir.Model]
 Operators = Callable[[ir.Model], list[str]]
@@ -139,8 +140,7 @@ def test_a_runtime_rounds_twice_where_the_model_does(
     )
     x = torch.randn(2, 3, 16, 16)
     path = export_onnx(model.eval(), tmp_path / "m.onnx", x).path
-    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(path, x)
     # a merged grid would have steps of 0.0206: differences of 0.01 and more
     with torch.no_grad():
         assert torch.allclose(model(x), torch.as_tensor(found), atol=1e-6)
@@ -259,8 +259,7 @@ def test_a_parameter_that_is_repeated_and_joined_is_in_integers(
     model = nncfx.quantize(Resampler().eval(), [x])
     file = export_onnx(model, tmp_path / "m.onnx", x, dynamic_batch=dynamic_batch)
     assert integer_kernels(file.path, x).float == ()
-    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(file.path, x)
     with torch.no_grad():
         torch.testing.assert_close(torch.as_tensor(found), model(x), rtol=1e-5, atol=1e-5)
 
@@ -288,8 +287,7 @@ def is_equal_in_integers(model: nn.Module, x: torch.Tensor, layers: int, folder:
     file = export_onnx(model, folder / "clamped.onnx", x, dynamic_batch=False)
     kernels = integer_kernels(file.path, x)
     assert (len(kernels.integer), kernels.float) == (layers, ())
-    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(file.path, x)
     with torch.no_grad(), integer_arithmetic(model):
         assert (found == model(x).numpy()).all()
 

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from nncfx.export import export_onnx
 from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
 Rounding = Callable[..., nn.Module]
 
@@ -118,8 +119,7 @@ def test_parts_of_one_weight_are_stored_as_integers(
     assert [
         one.name for one in graph.initializer if one.data_type == 1 and len(one.dims) > 1
     ] == []
-    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(inputs())
+    (found,) = run_file(path, inputs())
     torch.testing.assert_close(
         torch.from_numpy(found), model(inputs()).detach(), rtol=0, atol=1e-5
     )
@@ -147,8 +147,7 @@ def test_a_quantizer_that_moves_up_to_a_constant_stores_it(
     stored = {one.name for one in graph.initializer}
     quantized = [node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"]
     assert not stored & set(quantized)
-    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(inputs())
+    (found,) = run_file(path, inputs())
     torch.testing.assert_close(
         torch.from_numpy(found), model(inputs()).detach(), rtol=0, atol=1e-5
     )

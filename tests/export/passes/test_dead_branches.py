@@ -10,7 +10,8 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.export import export_onnx
-from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+from nncfx.runtimes import integer_kernels
+from onnx_files import run_file
 
 
 class Residual(nn.Module):
@@ -45,8 +46,7 @@ def operators(path: Path) -> list[str]:
 
 
 def in_runtime(path: Path, inputs: torch.Tensor) -> torch.Tensor:
-    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-        return torch.from_numpy(session.run(inputs)[0])
+    return torch.from_numpy(run_file(path, inputs)[0])
 
 
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.quantization import quantize_weights
-from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
 
 class Language(nn.Module):
@@ -43,8 +43,7 @@ def test_what_is_tied_is_stored_once(tied: bool, stored: int, tmp_path: Path) ->
     model = quantize_weights(Language(tied=tied), example_inputs=TOKENS)
     path = nncfx.export_onnx(model, tmp_path / "m.onnx", TOKENS).path
     assert len(tables(path)) == stored
-    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-        rows, _ = session.run(TOKENS)
+    rows, _ = run_file(path, TOKENS)
     # integers times a scale, as in the simulation
     np.testing.assert_array_equal(rows, model(TOKENS)[0].detach().numpy())
 
@@ -57,16 +56,14 @@ def test_groups_of_any_size_are_looked_up(group: int, tmp_path: Path) -> None:
     path = nncfx.export_onnx(model, tmp_path / "m.onnx", TOKENS).path
     nodes = {one.op_type for one in onnx.load(path).graph.node}
     assert ("GatherBlockQuantized" in nodes) == (group == 16)
-    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-        rows, _ = session.run(TOKENS)
+    rows, _ = run_file(path, TOKENS)
     np.testing.assert_allclose(rows, model(TOKENS)[0].detach().numpy(), rtol=1e-6)
 
 
 def test_rows_of_any_number_of_tokens_are_looked_up(tmp_path: Path) -> None:
     model = quantize_weights(Language(tied=True), example_inputs=TOKENS)
     path = nncfx.export_onnx(model, tmp_path / "m.onnx", TOKENS).path
-    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-        rows, _ = session.run(TOKENS[:1].repeat(5, 1))
+    rows, _ = run_file(path, TOKENS[:1].repeat(5, 1))
     expected = model(TOKENS[:1].repeat(5, 1))[0].detach().numpy()
     np.testing.assert_array_equal(rows, expected)
 
@@ -76,6 +73,5 @@ def test_padded_rows_are_stored_twice(tmp_path: Path) -> None:
     model = quantize_weights(Language(tied=True, width=48), example_inputs=TOKENS)
     path = nncfx.export_onnx(model, tmp_path / "m.onnx", TOKENS).path
     assert len(tables(path)) == 2
-    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-        rows, _ = session.run(TOKENS)
+    rows, _ = run_file(path, TOKENS)
     np.testing.assert_array_equal(rows, model(TOKENS)[0].detach().numpy())

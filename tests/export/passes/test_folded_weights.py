@@ -10,7 +10,8 @@ from torch import nn
 
 import nncfx
 from nncfx.quantization import integer_arithmetic, quantize, quantize_weights
-from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+from nncfx.runtimes import integer_kernels
+from onnx_files import run_file
 
 
 def network() -> nn.Module:
@@ -44,8 +45,7 @@ def test_the_file_has_half_of_the_bytes_and_runs_in_the_same_integers(tmp_path: 
     assert (len(kernels.integer), kernels.float) == (3, ())
     with torch.no_grad(), integer_arithmetic(model):
         expected = model(images())
-    with runtime_named("onnxruntime").build(file, BuildOptions(threads=1)) as session:
-        (found,) = session.run(images())
+    (found,) = run_file(file, images())
     assert torch.equal(torch.from_numpy(found), expected)
 
 

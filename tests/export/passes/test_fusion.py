@@ -11,7 +11,7 @@ from torch import nn
 from nncfx.export import export_onnx
 from nncfx.export.passes.fusion import arrange_quantizers
 from nncfx.quantization import integer_arithmetic, quantize
-from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
 Parse = Callable[[str], ir.Model]
 Operators = Callable[[ir.Model], list[str]]
@@ -199,8 +199,7 @@ def test_the_grid_of_one_part_is_not_that_of_the_others(tmp_path: Path) -> None:
     model, x = Parts().eval(), torch.randn(2, 8, 6, 6)
     quantized = quantize(model, [x])
     file = export_onnx(quantized, tmp_path / "parts.onnx", x)
-    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(file.path, x)
     with torch.no_grad(), integer_arithmetic(quantized):
         assert found == pytest.approx(quantized(x).numpy(), abs=1e-6)
 
@@ -223,8 +222,7 @@ def test_a_quantizer_stays_behind_a_movement_that_others_read_in_float(tmp_path:
     model, x = Spread().eval(), torch.randn(5, 8)
     quantized = quantize(model, [x])
     file = export_onnx(quantized, tmp_path / "spread.onnx", x)
-    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
-        found = session.run(x)
+    found = run_file(file.path, x)
     with torch.no_grad(), integer_arithmetic(quantized):
         for one, expected in zip(found, quantized(x), strict=True):
             assert one == pytest.approx(expected.numpy(), abs=1e-5)

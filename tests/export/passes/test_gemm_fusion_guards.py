@@ -10,7 +10,8 @@ from torch import nn
 
 import nncfx
 from nncfx.quantization import integer_arithmetic
-from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+from nncfx.runtimes import integer_kernels
+from onnx_files import run_file
 
 
 def biases(path: Path) -> list[tuple[int, ...]]:
@@ -35,8 +36,7 @@ def test_rows_of_a_fixed_number_are_multiplied_in_integers_as_those_of_an_open_o
     assert biases(path) == shapes
     kernels = integer_kernels(path, x)
     assert (len(kernels.integer), kernels.float) == (2, ())
-    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(path, x)
     with integer_arithmetic(model):
         # a step of the second layer's input, where GELU's last bits decide
         assert torch.allclose(model(x), torch.as_tensor(found), atol=2e-3)
@@ -65,8 +65,7 @@ def test_a_product_clamped_for_a_float_layer_is_in_integers(
     kernels = integer_kernels(file.path, x)
     assert kernels.integer == ("0/Gemm",)
     assert kernels.float == ("2/Gemm",)
-    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(file.path, x)
     with torch.no_grad(), integer_arithmetic(quantized):
         assert found == pytest.approx(quantized(x).numpy(), abs=1e-6)
 
@@ -95,8 +94,7 @@ def test_a_product_that_is_read_in_integers_and_in_float_is_in_integers(
     path = nncfx.export_onnx(model, tmp_path / "m.onnx", x).path
     kernels = integer_kernels(path, x)
     assert (len(kernels.integer), kernels.float) == (2, ())
-    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-        found = session.run(x)
+    found = run_file(path, x)
     with integer_arithmetic(model):
         for one, expected in zip(found, model(x), strict=True):
             assert torch.allclose(expected, torch.as_tensor(one), atol=1e-6)

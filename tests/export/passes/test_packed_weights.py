@@ -14,7 +14,7 @@ from typing_extensions import override
 import nncfx
 from nncfx.export import export_onnx
 from nncfx.quantization import quantize_weights
-from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
 LENGTH, OUTPUTS = 64, 24
 
@@ -52,8 +52,7 @@ class WeightOnly(nn.Module):
 def exported(model: nn.Module, folder: Path, target: str) -> tuple[Path, np.ndarray, np.ndarray]:
     indices = torch.tensor([[1, 2, 3], [7, 7, 0]])
     path = export_onnx(model, folder / "m.onnx", indices, target).path
-    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-        (outputs,) = session.run(indices)
+    (outputs,) = run_file(path, indices)
     return path, outputs, model(indices).detach().numpy()
 
 
@@ -121,8 +120,7 @@ def test_layers_that_share_a_weight_are_packed_and_share_its_integers(
     assert len(products) == 2
     assert products[0].input[1:3] == products[1].input[1:3]
     assert "MatMul" not in [node.op_type for node in graph.node]
-    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-        (outputs,) = session.run(rows)
+    (outputs,) = run_file(path, rows)
     expected = model(rows).detach().numpy()
     # 8 bits of inputs, twice: half a step of 1/127 of the largest, 64 products of deviation 1/8
     assert np.abs(outputs - expected).std() <= 2 * 3.5 / 127 / np.sqrt(12) * 1.5
@@ -179,8 +177,7 @@ def products(model: nn.Module, x: torch.Tensor, folder: Path) -> tuple[list[str]
     """Return the operators of products in the file, and how far it is from `model`."""
     path = export_onnx(model.eval(), folder / "m.onnx", x, dynamic_batch=False).path
     kinds = [node.op_type for node in onnx.load(path).graph.node]
-    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-        (outputs,) = session.run(x)
+    (outputs,) = run_file(path, x)
     found = [one for one in kinds if one in {"Gemm", "MatMul", "MatMulNBits"}]
     return found, float(np.abs(outputs - model(x).detach().numpy()).max())
 
@@ -249,7 +246,6 @@ def test_beside_quantized_activations_products_of_floats_stay_such(tmp_path: Pat
     file = export_onnx(quantized, tmp_path / "model.onnx", x)
     products = [one for one in onnx.load(file.path).graph.node if one.op_type == "MatMulNBits"]
     assert products
-    with runtime_named("onnxruntime").build(file.path, BuildOptions()) as session:
-        (computed,) = session.run(x)
+    (computed,) = run_file(file.path, x)
     simulated = quantized(x)
     assert (torch.from_numpy(computed) - simulated).norm() < 1e-3 * simulated.norm()

@@ -11,7 +11,8 @@ from torch.nn import functional
 
 import nncfx
 from nncfx.quantization import integer_arithmetic
-from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+from nncfx.runtimes import integer_kernels
+from onnx_files import run_file
 
 
 class Upsampled(nn.Module):
@@ -47,8 +48,7 @@ def test_a_silu_between_quantizers_is_in_integers(kind: str, tmp_path: Path) -> 
     path = nncfx.export_onnx(model, tmp_path / "m.onnx", x).path
     operators = integer_kernels(path, x).operators
     assert (operators["QLinearSigmoid"], operators["QLinearMul"]) == (gates, gates)
-    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-        found = session.run(x)
+    found = run_file(path, x)
     with torch.no_grad(), integer_arithmetic(model):
         expected = model(x)
     for one, other in zip(
@@ -65,8 +65,7 @@ def test_it_is_the_exact_silu_but_for_three_roundings(tmp_path: Path) -> None:
     x = torch.linspace(-8, 8, 256).reshape(1, 1, 16, 16)
     quantized = nncfx.quantize(model.eval(), [x])
     path = nncfx.export_onnx(quantized, tmp_path / "m.onnx", x).path
-    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(path, x)
     read = x.numpy().astype(np.float64)
     exact = read / (1 + np.exp(-read))
     # half a step of x, where SiLU is as steep as 1.1, of the sigmoid, times 8, and of the product

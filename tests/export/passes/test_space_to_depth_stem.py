@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from nncfx.export import export_onnx
 from nncfx.export.passes.strides import blocks_as_channels
-from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
 
 @given(size=st.integers(1, 7), pad=st.integers(0, 3), half=st.integers(4, 6))
@@ -70,7 +70,6 @@ def test_a_stem_is_rearranged_where_the_image_is_even_and_keeps_its_values(
     model, x = Stem(rounding, kernel), torch.randn(2, 3, size, size)
     path = export_onnx(model, tmp_path / "m.onnx", x, target).path
     assert ("SpaceToDepth" in [one.op_type for one in onnx.load(path).graph.node]) is expected
-    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(path, x)
     # one step, where a sum lies half way between two
     assert np.abs(found - model(x).detach().numpy()).max() <= 0.02 * 1.001

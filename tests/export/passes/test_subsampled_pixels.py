@@ -12,7 +12,7 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.quantization import QuantizeOptions
-from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
 
 class Unit(nn.Module):
@@ -73,6 +73,5 @@ def test_the_file_computes_what_it_did(tmp_path: Path) -> None:
     results = []
     for target in ("openvino", "onnxruntime"):
         path = file(tmp_path, (2, 2), target)
-        with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-            results.append(session.run(X)[0])
+        results.append(run_file(path, X)[0])
     np.testing.assert_array_equal(*results)

@@ -1,6 +1,7 @@
 """Folders of compressed transformers give the same logits, by nncfx or by transformers alone."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 import nncfx
+from language_models import language_model
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.integrations.pretrained import from_pretrained, save_pretrained
 from nncfx.quantization.weight_only import quantize_weights
@@ -19,17 +21,7 @@ from nncfx.thinning.thin import _warn_of_config as warn_of_config
 IDS = {"input_ids": torch.tensor([[5, 9, 11, 3], [7, 8, 1, 2]])}
 
 
-def llama() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        vocab_size=50,
-    )
-    return transformers.LlamaForCausalLM(config).eval()
+llama = partial(language_model, hidden_size=32, intermediate_size=64, num_key_value_heads=4)
 
 
 def without_neurons(*kept: int) -> nn.Module:

@@ -1,22 +1,15 @@
 """Scales of activations, folded into what makes them."""
 
-import pytest
 import torch
 
+from language_models import language_model
 from nncfx.quantization.blocks.activation_scales import best_scales, scalable_groups, scale_group
 from nncfx.quantization.blocks.block_calls import block_calls, find_blocks
 from nncfx.quantization.blocks.block_layers import find_block_layers, group_moments
 
-transformers = pytest.importorskip("transformers")
-
 
 def test_scales_change_nothing_in_float_and_less_than_none_once_rounded() -> None:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=90, hidden_size=64, num_hidden_layers=1, num_attention_heads=4,
-        num_key_value_heads=2, intermediate_size=96, initializer_range=0.2,
-    )  # fmt: skip
-    model = transformers.LlamaForCausalLM(config).eval()
+    model = language_model(num_hidden_layers=1)
     with torch.no_grad():
         model.model.layers[0].input_layernorm.weight[::7] = 20.0
     batch = {"input_ids": torch.randint(90, (4, 30))}

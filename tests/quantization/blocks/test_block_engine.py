@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from language_models import language_model, token_batches
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.quantization.blocks.block_calls import advanced, block_calls, find_blocks
 from nncfx.quantization.blocks.block_engine import (
@@ -21,60 +21,25 @@ from nncfx.quantization.blocks.block_engine import (
 from nncfx.quantization.blocks.weight_formats import WeightFormat
 from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear
 
-transformers = pytest.importorskip("transformers")
-
-SMALL: dict[str, Any] = {
-    "vocab_size": 90,
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 96,
-    "max_position_embeddings": 32,
-    "initializer_range": 0.2,
-}
-
-
-def llama() -> nn.Module:
-    torch.manual_seed(0)
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)).eval()
-
-
-def qwen2() -> nn.Module:
-    torch.manual_seed(0)
-    return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SMALL)).eval()
-
-
-def gpt2() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=90, n_embd=64, n_layer=2, n_head=2, n_positions=32, bos_token_id=1,
-        eos_token_id=1, initializer_range=0.2,
-    )  # fmt: skip
-    return transformers.GPT2LMHeadModel(config).eval()
-
-
-def batches(count: int = 4) -> list[dict[str, Tensor]]:
-    generator = torch.Generator().manual_seed(0)
-    return [{"input_ids": torch.randint(90, (4, 30), generator=generator)} for _ in range(count)]
-
 
 def error(model: nn.Module, exact: nn.Module) -> float:
     with torch.no_grad():
-        found, wanted = (one(**batches()[0]).logits for one in (model, exact))
+        found, wanted = (one(**token_batches()[0]).logits for one in (model, exact))
     return float((found - wanted).square().mean() / wanted.square().mean())
 
 
-@pytest.mark.parametrize("make", [llama, qwen2, gpt2])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
 def test_gptq_in_the_order_of_the_blocks_is_nearer_than_rounding(
-    make: Callable[[], nn.Module],
+    kind: str,
 ) -> None:
-    model = make()
+    model = language_model(kind)
     before = copy.deepcopy(model.state_dict())
     errors = {
         method: error(
             quantize_blocks(
-                model, batches(), WeightSettings(weights="uint4", group_size=32, method=method)
+                model,
+                token_batches(),
+                WeightSettings(weights="uint4", group_size=32, method=method),
             ),
             model,
         )
@@ -97,9 +62,9 @@ def test_gptq_in_the_order_of_the_blocks_is_nearer_than_rounding(
 def test_every_format_is_held_as_codes(
     weights: WeightFormat, group: int | None, most: float
 ) -> None:
-    model = llama()
+    model = language_model()
     settings = WeightSettings(weights=weights, group_size=group)
-    packed = quantize_blocks(model, batches(), settings, rest=weights)
+    packed = quantize_blocks(model, token_batches(), settings, rest=weights)
     assert not [one for one in packed.modules() if type(one) in {nn.Linear, nn.Embedding}]
     assert error(packed, model) < most
 
@@ -107,10 +72,10 @@ def test_every_format_is_held_as_codes(
 def test_each_block_is_calibrated_on_what_the_quantized_ones_before_return() -> None:
     """Quantized alone, on these inputs, the second block comes out the same."""
     settings = WeightSettings(group_size=32)
-    packed = quantize_blocks(llama(), batches(), settings)
-    by_hand = llama()
+    packed = quantize_blocks(language_model(), token_batches(), settings)
+    by_hand = language_model()
     names = find_blocks(by_hand)
-    calls = block_calls(by_hand, names, batches())
+    calls = block_calls(by_hand, names, token_batches())
     first = packed.get_submodule(names[0])
     second = by_hand.get_submodule(names[1])
     found = quantize_block(
@@ -121,7 +86,7 @@ def test_each_block_is_calibrated_on_what_the_quantized_ones_before_return() -> 
         assert isinstance(layer, PackedLinear)
         same = (layer.integers().values == stored.values).float().mean()
         assert same > 0.98, name  # sums of the codes' products in another order
-    own = quantize_block(llama().get_submodule(names[1]), calls[1], [None] * 4, settings)
+    own = quantize_block(language_model().get_submodule(names[1]), calls[1], [None] * 4, settings)
     differs = [not torch.equal(own[name].values, one.values) for name, one in found.items()]
     assert all(differs)
 
@@ -131,21 +96,19 @@ def test_padding_does_not_count() -> None:
     settings = WeightSettings(group_size=32)
     found = []
     for token in (5, 60):
-        given = batches(2)
+        given = token_batches(2)
         for one in given:
             one["input_ids"][:, 20:] = token
             one["attention_mask"] = torch.ones(4, 30, dtype=torch.long)
             one["attention_mask"][:, 20:] = 0
-        packed = quantize_blocks(llama(), given, settings)
+        packed = quantize_blocks(language_model(), given, settings)
         found.append(packed.model.layers[1].mlp.down_proj.codes)
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("make", [llama, qwen2, gpt2])
-def test_hqq_needs_no_data_and_runs_nothing(
-    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = make()
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
+def test_hqq_needs_no_data_and_runs_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = language_model(kind)
     settings = WeightSettings(weights="uint4", group_size=32, method="hqq")
     with monkeypatch.context() as patch:
         patch.setattr(type(model), "forward", None)
@@ -153,7 +116,9 @@ def test_hqq_needs_no_data_and_runs_nothing(
     assert error(packed, model) < 0.2
     block = packed.get_submodule(find_blocks(model)[0])
     assert not [one for one in block.modules() if type(one) is nn.Linear]
-    rounded = quantize_blocks(model, batches(1), dataclasses.replace(settings, method="round"))
+    rounded = quantize_blocks(
+        model, token_batches(1), dataclasses.replace(settings, method="round")
+    )
     count = [
         sum(isinstance(one, PackedLinear) for one in each.modules()) for each in (packed, rounded)
     ]
@@ -161,10 +126,10 @@ def test_hqq_needs_no_data_and_runs_nothing(
 
 
 def test_hqq_leaves_sparser_errors_than_rounding() -> None:
-    model = llama()
+    model = language_model()
     settings = WeightSettings(weights="uint4", group_size=32, method="hqq")
     found = [
-        quantize_blocks(model, batches(1), dataclasses.replace(settings, **changes))
+        quantize_blocks(model, token_batches(1), dataclasses.replace(settings, **changes))
         for changes in ({}, {"method": "round"})
     ]
     name = "model.layers.0.mlp.down_proj"
@@ -177,19 +142,22 @@ def test_hqq_leaves_sparser_errors_than_rounding() -> None:
 
 
 def test_hqq_takes_the_scales_of_awq() -> None:
-    model = llama()
+    model = language_model()
     with torch.no_grad():
         model.model.layers[0].input_layernorm.weight[::7] = 20.0
     settings = WeightSettings(weights="uint4", group_size=32, method="hqq")
     plain, scaled = (
-        error(quantize_blocks(model, batches(), dataclasses.replace(settings, scales=one)), model)
+        error(
+            quantize_blocks(model, token_batches(), dataclasses.replace(settings, scales=one)),
+            model,
+        )
         for one in (None, "awq")
     )
     assert scaled < plain
 
 
 def test_hqq_refuses_weights_that_are_not_finite() -> None:
-    model = llama()
+    model = language_model()
     with torch.no_grad():
         model.model.layers[1].mlp.up_proj.weight[0, 0] = torch.nan
     with pytest.raises(CompressionError, match=r"weight of 'mlp\.up_proj' is NaN"):
@@ -197,17 +165,21 @@ def test_hqq_refuses_weights_that_are_not_finite() -> None:
 
 
 def test_the_rest_is_rounded_where_it_is_asked_for() -> None:
-    packed = quantize_blocks(qwen2(), batches(1), WeightSettings(group_size=32), rest="int8")
+    packed = quantize_blocks(
+        language_model("qwen2"), token_batches(1), WeightSettings(group_size=32), rest="int8"
+    )
     assert isinstance(packed.model.embed_tokens, PackedEmbedding)
     assert isinstance(packed.lm_head, PackedLinear)
     assert (packed.lm_head.bits, packed.model.layers[0].mlp.up_proj.bits) == (8, 4)
-    plain = quantize_blocks(qwen2(), batches(1), WeightSettings(group_size=32))
+    plain = quantize_blocks(
+        language_model("qwen2"), token_batches(1), WeightSettings(group_size=32)
+    )
     assert type(plain.lm_head) is nn.Linear
 
 
 def test_in_place_no_copy_is_made() -> None:
-    model = llama()
-    assert quantize_blocks(model, batches(1), inplace=True) is model
+    model = language_model()
+    assert quantize_blocks(model, token_batches(1), inplace=True) is model
 
 
 def test_matrices_that_stay_in_float_are_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -241,9 +213,7 @@ def test_matrices_that_stay_in_float_are_told(caplog: pytest.LogCaptureFixture) 
 
 def test_experts_are_told_without_data_too(caplog: pytest.LogCaptureFixture) -> None:
     """Four experts of 3 x 96 x 64 and a router; taken is attention, 64 x (64 + 32 + 32 + 64)."""
-    torch.manual_seed(0)
-    config = transformers.MixtralConfig(**SMALL, num_local_experts=4)
-    model = transformers.MixtralForCausalLM(config).eval()
+    model = language_model("mixtral")
     left = 4 * 3 * 96 * 64 + 4 * 64
     with caplog.at_level(logging.WARNING):
         quantize_blocks(model, (), WeightSettings(group_size=32, method="hqq"))
@@ -274,13 +244,13 @@ def test_a_model_without_blocks_is_refused() -> None:
 
 def test_no_batches_are_refused() -> None:
     with pytest.raises(ArgumentError, match="no batches to calibrate with"):
-        quantize_blocks(llama(), [])
+        quantize_blocks(language_model(), [])
 
 
 def test_rounding_makes_no_inverse_and_refuses_what_is_not_finite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, given = llama(), batches()
+    model, given = language_model(), token_batches()
     monkeypatch.setattr("nncfx.quantization.blocks.block_engine.curvature", None)
     settings = WeightSettings(group_size=32, method="round")
     quantize_blocks(model, given, settings)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from language_models import language_model
 from nncfx.errors import ArgumentError
 from nncfx.quantization.blocks.one_shot_pruning import (
     PruningSettings,
@@ -15,8 +16,6 @@ from nncfx.quantization.blocks.one_shot_pruning import (
     wanda,
 )
 from nncfx.quantization.rounding.curvature import curvature, reconstruction_errors
-
-transformers = pytest.importorskip("transformers")
 
 
 def case() -> tuple[Tensor, Tensor]:
@@ -55,12 +54,7 @@ def test_wanda_scores_by_hand() -> None:
 
 
 def test_all_linear_layers_of_the_blocks_of_gpt2_are_sparse() -> None:
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=90, n_embd=64, n_layer=2, n_head=2, n_positions=32, bos_token_id=1,
-        eos_token_id=1, initializer_range=0.2,
-    )  # fmt: skip
-    model = transformers.GPT2LMHeadModel(config).eval()
+    model = language_model("gpt2")
     batches = [{"input_ids": torch.randint(90, (8, 30))} for _ in range(3)]
     with torch.no_grad():
         exact = model(**batches[0]).logits
@@ -96,12 +90,7 @@ def test_rows_that_the_pattern_does_not_divide_are_refused() -> None:
 
 def test_experts_that_stay_dense_are_told(caplog: pytest.LogCaptureFixture) -> None:
     """They are stacked in one parameter, which no linear layer of the block is."""
-    torch.manual_seed(0)
-    config = transformers.MixtralConfig(
-        vocab_size=90, hidden_size=32, intermediate_size=48, num_hidden_layers=1,
-        num_attention_heads=2, num_key_value_heads=2, num_local_experts=4,
-    )  # fmt: skip
-    model = transformers.MixtralForCausalLM(config).eval()
+    model = language_model("mixtral", num_hidden_layers=1)
     with caplog.at_level(logging.WARNING):
         found = prune_blocks(
             model, [{"input_ids": torch.randint(90, (4, 16))}], PruningSettings(level=0.5)

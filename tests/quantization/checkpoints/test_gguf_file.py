@@ -8,9 +8,11 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from language_models import language_model, token_batches
 from nncfx.errors import MissingExtraError, StorageError
 from nncfx.quantization.blocks.block_engine import WeightSettings
 from nncfx.quantization.checkpoints.checkpoint_folder import Shards
@@ -18,31 +20,20 @@ from nncfx.quantization.checkpoints.gguf_file import write_gguf
 from nncfx.quantization.checkpoints.quantize_checkpoint import quantize_checkpoint
 from nncfx.quantization.checkpoints.quantized_folder import QuantizedFolder
 
-transformers = pytest.importorskip("transformers")
 gguf = pytest.importorskip("gguf")
 
-HEADS, KEYS, BLOCKS, EXPERTS = 4, 2, 2, 3
+HEADS, KEYS, BLOCKS, EXPERTS = 4, 2, 2, 4
 KINDS = gguf.GGMLQuantizationType
 INT4 = WeightSettings(weights="int4", group_size=32, half_scales=True)
 
 
 def model(kind: str = "llama", seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
-    config = transformers.AutoConfig.for_model(
-        kind, vocab_size=96, hidden_size=64, intermediate_size=96, num_hidden_layers=BLOCKS,
-        num_attention_heads=HEADS, num_key_value_heads=KEYS, num_local_experts=EXPERTS,
-        initializer_range=0.2, max_position_embeddings=32,
-    )  # fmt: skip
-    made = transformers.AutoModelForCausalLM.from_config(config).eval()
+    made = language_model(kind, seed=seed, vocab_size=96)
     with torch.no_grad():
         for name, one in made.named_parameters():
             if "norm" in name:
                 one.copy_(torch.rand(one.shape) + 0.5)
     return made
-
-
-def batches() -> list[dict[str, Tensor]]:
-    return [{"input_ids": torch.randint(96, (4, 20), generator=torch.Generator().manual_seed(0))}]
 
 
 def turned(name: str, values: Tensor) -> Tensor:
@@ -101,7 +92,7 @@ def quantized(
     """Return a float folder and the quantized one."""
     source = tmp_path / "float"
     model(kind).save_pretrained(source)
-    return source, quantize_checkpoint(source, tmp_path / "q", batches(), settings)
+    return source, quantize_checkpoint(source, tmp_path / "q", token_batches(1), settings)
 
 
 def numbers(source: Path, folder: Path) -> dict[str, Tensor]:

@@ -6,9 +6,11 @@ from typing import Literal
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from language_models import language_model, token_batches
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
 from nncfx.quantization.blocks.weight_formats import WeightFormat
@@ -19,32 +21,10 @@ from nncfx.quantization.packing.layouts import LAYOUTS
 from nncfx.quantization.preparation.separate_experts import separate_experts
 from nncfx.thinning.files.prune_checkpoint import prune_checkpoint
 
-transformers = pytest.importorskip("transformers")
-
 
 def llama(dtype: torch.dtype = torch.float32, **changes: object) -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(**{
-        "vocab_size": 90, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 32,
-        "initializer_range": 0.2, **changes,
-    })  # fmt: skip
     # not .to(dtype), which would round the rotary frequencies, too
-    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
-
-
-def falcon() -> nn.Module:
-    """Its linear layers are of a class of their own."""
-    torch.manual_seed(0)
-    config = transformers.FalconConfig(
-        vocab_size=90, hidden_size=64, num_hidden_layers=2, num_attention_heads=4
-    )
-    return transformers.FalconForCausalLM(config).eval()
-
-
-def batches() -> list[dict[str, Tensor]]:
-    generator = torch.Generator().manual_seed(0)
-    return [{"input_ids": torch.randint(90, (4, 30), generator=generator)} for _ in range(3)]
+    return language_model(**{"num_hidden_layers": 3, "dtype": dtype, **changes})
 
 
 def saved(model: nn.Module, folder: Path, shard: str = "60KB") -> Path:
@@ -83,8 +63,8 @@ def test_gptq_files_hold_the_weights_of_the_model_that_is_quantized_in_memory(
     model = llama(dtype)
     settings = WeightSettings(weights=weights, group_size=32, half_scales=True)
     source = saved(model, tmp_path / "float")
-    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings, layout="gptq")
-    packed = quantize_blocks(model, batches(), settings)
+    target = quantize_checkpoint(source, tmp_path / "q", token_batches(), settings, layout="gptq")
+    packed = quantize_blocks(model, token_batches(), settings)
     held, bits = tensors(target), 8 if weights == "int8" else 4
     for name, layer in packed.named_modules():
         if not isinstance(layer, PackedLinear):
@@ -112,22 +92,26 @@ def test_transformers_reads_compressed_tensors_and_gives_the_same_logits(
     pytest.importorskip("compressed_tensors")
     model = llama()
     settings = WeightSettings(weights=weights, group_size=group)
-    target = quantize_checkpoint(saved(model, tmp_path / "f"), tmp_path / "q", batches(), settings)
+    target = quantize_checkpoint(
+        saved(model, tmp_path / "f"), tmp_path / "q", token_batches(), settings
+    )
     options = {}
     if weights in {"uint4", "mxfp4"}:
         # else version 0.20 has no place for packed zero points, and makes bfloat16 of MXFP4
         options["quantization_config"] = transformers.CompressedTensorsConfig(dequantize=True)
     read = transformers.AutoModelForCausalLM.from_pretrained(target, **options)
-    packed = quantize_blocks(model, batches(), settings)
+    packed = quantize_blocks(model, token_batches(), settings)
     with torch.no_grad():
-        found, expected = (one(**batches()[0]).logits for one in (read.eval(), packed))
+        found, expected = (one(**token_batches()[0]).logits for one in (read.eval(), packed))
     torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_linear_layers_of_a_class_of_their_own_are_quantized(tmp_path: Path) -> None:
-    model, settings = falcon(), WeightSettings(group_size=32)
-    target = quantize_checkpoint(saved(model, tmp_path / "f"), tmp_path / "q", batches(), settings)
-    packed = quantize_blocks(model, batches(), settings)
+    model, settings = language_model("falcon"), WeightSettings(group_size=32)
+    target = quantize_checkpoint(
+        saved(model, tmp_path / "f"), tmp_path / "q", token_batches(), settings
+    )
+    packed = quantize_blocks(model, token_batches(), settings)
     layers = {name: one for name, one in packed.named_modules() if isinstance(one, PackedLinear)}
     assert len(layers) == 2 * 4
     written = tensors(target)
@@ -142,13 +126,13 @@ def test_linear_layers_of_a_class_of_their_own_are_quantized(tmp_path: Path) -> 
 def test_a_model_of_which_nothing_is_quantized_is_refused(
     layout: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    source = saved(falcon(), tmp_path / "float")
-    of_their_own = type(falcon().transformer.h[0].mlp.dense_h_to_4h)
+    source = saved(language_model("falcon"), tmp_path / "float")
+    of_their_own = type(language_model("falcon").transformer.h[0].mlp.dense_h_to_4h)
     monkeypatch.setattr(of_their_own, "forward", lambda self, x: 2 * (x @ self.weight.T))
     with pytest.raises(
         ArgumentError, match="No layer in any block of FalconForCausalLM was quant"
     ):
-        quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS, layout=layout)
+        quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS, layout=layout)
 
 
 def test_rows_that_the_group_does_not_divide_are_read_with_the_groups_that_they_have(
@@ -159,7 +143,7 @@ def test_rows_that_the_group_does_not_divide_are_read_with_the_groups_that_they_
     model = llama(hidden_size=96, intermediate_size=128, head_dim=24)
     source = saved(model, tmp_path / "float")
     settings = WeightSettings(group_size=64)
-    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings)
+    target = quantize_checkpoint(source, tmp_path / "q", token_batches(), settings)
     config = (target / "config.json").read_text()
     groups = json.loads(config)["quantization_config"]["config_groups"].values()
     sizes = {one["weights"]["group_size"]: one["targets"] for one in groups}
@@ -167,21 +151,21 @@ def test_rows_that_the_group_does_not_divide_are_read_with_the_groups_that_they_
     assert {32, 64} == sizes.keys()
     assert len(sizes[32]) == 3 * 6
     read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
-    packed = quantize_blocks(model, batches(), settings)
+    packed = quantize_blocks(model, token_batches(), settings)
     with torch.no_grad():
-        found, expected = (one(**batches()[0]).logits for one in (read, packed))
+        found, expected = (one(**token_batches()[0]).logits for one in (read, packed))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     # and when all blocks are read back
-    quantize_checkpoint(source, target, batches(), settings)
+    quantize_checkpoint(source, target, token_batches(), settings)
     assert (target / "config.json").read_text() == config
     with pytest.raises(ArgumentError, match=r"down_proj' has groups of 64, .*has one group_size"):
-        quantize_checkpoint(source, tmp_path / "gptq", batches(), settings, layout="gptq")
+        quantize_checkpoint(source, tmp_path / "gptq", token_batches(), settings, layout="gptq")
 
 
 def test_gptq_says_the_one_size_that_the_groups_have(tmp_path: Path) -> None:
     source = saved(llama(hidden_size=96, head_dim=24), tmp_path / "float")
     settings = WeightSettings(group_size=64)
-    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings, layout="gptq")
+    target = quantize_checkpoint(source, tmp_path / "q", token_batches(), settings, layout="gptq")
     config = json.loads((target / "config.json").read_text())["quantization_config"]
     assert config["group_size"] == 32
 
@@ -195,15 +179,17 @@ def test_linear_layers_of_blocks_that_stay_in_float_are_told(tmp_path: Path) -> 
     )  # fmt: skip
     model = transformers.BartForCausalLM(config).eval()
     settings = WeightSettings(group_size=32)
-    target = quantize_checkpoint(saved(model, tmp_path / "f"), tmp_path / "q", batches(), settings)
+    target = quantize_checkpoint(
+        saved(model, tmp_path / "f"), tmp_path / "q", token_batches(), settings
+    )
     told = json.loads((target / "config.json").read_text())["quantization_config"]["ignore"]
     # a decoder alone never runs its attention to an encoder
     cross = [one for one, _ in model.named_modules() if ".encoder_attn." in one]
     assert sorted(told) == sorted([*cross, "lm_head"])
     read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
-    packed = quantize_blocks(model, batches(), settings)
+    packed = quantize_blocks(model, token_batches(), settings)
     with torch.no_grad():
-        found, expected = (one(**batches()[0]).logits for one in (read, packed))
+        found, expected = (one(**token_batches()[0]).logits for one in (read, packed))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -211,7 +197,7 @@ def test_a_run_that_is_killed_at_any_block_goes_on_and_ends_with_the_same_tensor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = saved(llama(), tmp_path / "float")
-    whole = quantize_checkpoint(source, tmp_path / "whole", batches(), SETTINGS)
+    whole = quantize_checkpoint(source, tmp_path / "whole", token_batches(), SETTINGS)
     done: list[str] = []
     real = module.quantize_block
 
@@ -224,9 +210,9 @@ def test_a_run_that_is_killed_at_any_block_goes_on_and_ends_with_the_same_tensor
     monkeypatch.setattr(module, "quantize_block", killed)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
-            quantize_checkpoint(source, tmp_path / "killed", batches(), SETTINGS)
+            quantize_checkpoint(source, tmp_path / "killed", token_batches(), SETTINGS)
         assert not (tmp_path / "killed" / "model.safetensors.index.json").exists()
-    found = quantize_checkpoint(source, tmp_path / "killed", batches(), SETTINGS)
+    found = quantize_checkpoint(source, tmp_path / "killed", token_batches(), SETTINGS)
     assert len(done) == 3 + 3  # each block once, and the three that were killed
     names = sorted(one.name for one in whole.iterdir())
     assert names == sorted(one.name for one in found.iterdir())
@@ -258,7 +244,7 @@ def test_no_more_than_one_block_is_in_memory(
 
     monkeypatch.setattr(module, "empty_model", empty)
     monkeypatch.setattr(module, "quantize_block", counted)
-    quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+    quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS)
     first = model.model.layers[0]
     one = sum(each.numel() for each in first.parameters() if each.ndim > 1)
     assert loaded == [one] * 4
@@ -266,7 +252,9 @@ def test_no_more_than_one_block_is_in_memory(
 
 def test_bytes_a_parameter_of_the_blocks(tmp_path: Path) -> None:
     model = llama(hidden_size=128, intermediate_size=256)
-    target = quantize_checkpoint(saved(model, tmp_path / "f"), tmp_path / "q", batches(), SETTINGS)
+    target = quantize_checkpoint(
+        saved(model, tmp_path / "f"), tmp_path / "q", token_batches(), SETTINGS
+    )
     held = tensors(target)
     size = sum(one.nbytes for name, one in held.items() if ".layers." in name)
     assert size <= 0.66 * sum(one.numel() for one in model.model.layers.parameters())
@@ -274,7 +262,7 @@ def test_bytes_a_parameter_of_the_blocks(tmp_path: Path) -> None:
 
 def test_tied_models_and_models_of_one_file_are_read(tmp_path: Path) -> None:
     source = saved(llama(tie_word_embeddings=True), tmp_path / "float", "1GB")
-    target = quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+    target = quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS)
     assert "lm_head.weight" not in tensors(target)
 
 
@@ -290,9 +278,9 @@ def test_buffers_are_read_and_written(tmp_path: Path) -> None:
     for layer in model.model.layers:
         layer.layer_scalar.fill_(0.25)
     source = saved(model, tmp_path / "float")
-    held = tensors(quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS))
+    held = tensors(quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS))
     assert held["model.layers.0.layer_scalar"].tolist() == [0.25]
-    packed = quantize_blocks(model, batches(), SETTINGS)
+    packed = quantize_blocks(model, token_batches(), SETTINGS)
     for name, layer in packed.named_modules():
         if isinstance(layer, PackedLinear):
             codes = words(held[f"{name}.weight_packed"], 4, 1)
@@ -304,7 +292,7 @@ def test_a_config_of_another_width_is_refused(tmp_path: Path) -> None:
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps(config | {"intermediate_size": 192}))
     with pytest.raises(StorageError, match=r"is \[96, 64\] in '.*', and \[192, 64\] by"):
-        quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+        quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS)
     assert not (tmp_path / "q").exists()
 
 
@@ -318,13 +306,8 @@ DEEPSEEK = {
 
 def mixture(kind: str) -> nn.Module:
     """Return one whose files have other names than it has: experts one by one, or w1 to w3."""
-    torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(
-        kind, vocab_size=90, hidden_size=64, intermediate_size=96, moe_intermediate_size=32,
-        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, num_local_experts=4,
-        num_experts=4, num_experts_per_tok=2, initializer_range=0.2, **DEEPSEEK,
-    )  # fmt: skip
-    return transformers.AutoModelForCausalLM.from_config(config).eval()
+    sizes = {"num_key_value_heads": 4, "moe_intermediate_size": 32, **DEEPSEEK}
+    return language_model(kind, **sizes)
 
 
 @pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe", "olmoe", "deepseek_v3"])
@@ -334,20 +317,20 @@ def test_experts_are_quantized_one_by_one_and_transformers_reads_them(
     pytest.importorskip("compressed_tensors")
     source = saved(mixture(kind), tmp_path / "float")
     settings = WeightSettings(group_size=16)
-    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings)
+    target = quantize_checkpoint(source, tmp_path / "q", token_batches(), settings)
     held, before = tensors(target), tensors(source)
     experts = [name for name in before if ".experts." in name]
     assert len(experts) >= 4 * 3
     assert {f"{name}_packed" for name in experts} <= set(held)
-    packed = quantize_blocks(separate_experts(mixture(kind)), batches(), settings)
+    packed = quantize_blocks(separate_experts(mixture(kind)), token_batches(), settings)
     read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
     with torch.no_grad():
-        found, expected = (one(**batches()[0]).logits for one in (read, packed))
+        found, expected = (one(**token_batches()[0]).logits for one in (read, packed))
     torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
     # what is left to do after a kill starts from the experts as they were rounded
     (target / "model.safetensors.index.json").unlink()
     (target / "model-model.layers.1.safetensors").unlink()
-    quantize_checkpoint(source, target, batches(), settings)
+    quantize_checkpoint(source, target, token_batches(), settings)
     assert all(torch.equal(one, held.pop(name)) for name, one in tensors(target).items())
     assert not held
 
@@ -379,7 +362,7 @@ def test_a_config_of_no_known_model_is_told(tmp_path: Path) -> None:
     changed = config | {"architectures": ["MyModel"], "model_type": "vit"}
     (source / "config.json").write_text(json.dumps(changed))
     with pytest.raises(StorageError, match=r"cannot make the model of '.*', of the class 'MyMod"):
-        quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+        quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS)
 
 
 def test_the_config_has_the_names_of_memory_too(tmp_path: Path) -> None:
@@ -387,13 +370,13 @@ def test_the_config_has_the_names_of_memory_too(tmp_path: Path) -> None:
     pytest.importorskip("compressed_tensors")
     source = saved(mixture("gpt_neox"), tmp_path / "float")
     settings = WeightSettings(group_size=32)
-    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings)
+    target = quantize_checkpoint(source, tmp_path / "q", token_batches(), settings)
     config = json.loads((target / "config.json").read_text())["quantization_config"]
     assert config["ignore"] == ["embed_out", "lm_head"]
     read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
-    packed = quantize_blocks(mixture("gpt_neox"), batches(), settings)
+    packed = quantize_blocks(mixture("gpt_neox"), token_batches(), settings)
     with torch.no_grad():
-        found, expected = (one(**batches()[0]).logits for one in (read, packed))
+        found, expected = (one(**token_batches()[0]).logits for one in (read, packed))
     torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -405,16 +388,16 @@ def test_a_model_whose_file_has_other_names_is_told_of_the_way(tmp_path: Path) -
     )  # fmt: skip
     source = saved(transformers.AutoModelForCausalLM.from_config(config), tmp_path / "float")
     with pytest.raises(StorageError, match=r"other names than in memory, load the model"):
-        quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+        quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS)
 
 
 def test_shards_of_other_settings_are_not_gone_on_with(tmp_path: Path) -> None:
     source = saved(llama(), tmp_path / "float")
-    quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+    quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS)
     with pytest.raises(StorageError, match=r"weights was uint4 and is int4 .*write into an empty"):
-        quantize_checkpoint(source, tmp_path / "q", batches(), WeightSettings(group_size=32))
+        quantize_checkpoint(source, tmp_path / "q", token_batches(), WeightSettings(group_size=32))
     with pytest.raises(StorageError, match=r"other settings: batches was"):
-        quantize_checkpoint(source, tmp_path / "q", batches()[1:], SETTINGS)
+        quantize_checkpoint(source, tmp_path / "q", token_batches()[1:], SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -433,11 +416,11 @@ def test_blocks_on_disk_have_the_grid_that_they_had(
 ) -> None:
     source = saved(llama(num_hidden_layers=2), tmp_path / "float")
     settings = WeightSettings(weights=weights, group_size=group, method="round")
-    target = quantize_checkpoint(source, tmp_path / "q", batches(), settings, layout=layout)
+    target = quantize_checkpoint(source, tmp_path / "q", token_batches(), settings, layout=layout)
     config, whole = (target / "config.json").read_text(), tensors(target)
     (target / "model-model.layers.1.safetensors").unlink()
     for _ in ("behind the first block", "behind all"):
-        quantize_checkpoint(source, target, batches(), settings, layout=layout)
+        quantize_checkpoint(source, target, token_batches(), settings, layout=layout)
         assert (target / "config.json").read_text() == config
         assert all(torch.equal(one, whole[name]) for name, one in tensors(target).items())
 
@@ -456,21 +439,21 @@ def test_what_a_layout_cannot_hold_is_refused(
     group = None if weights == "mxfp4" else 32
     settings = WeightSettings(weights=weights, group_size=group)  # type: ignore[arg-type]  # so it is tried
     with pytest.raises(ArgumentError, match=message):
-        quantize_checkpoint(tmp_path, tmp_path / "q", batches(), settings, layout=layout)
+        quantize_checkpoint(tmp_path, tmp_path / "q", token_batches(), settings, layout=layout)
 
 
 def test_folders_of_quantized_models_are_refused(tmp_path: Path) -> None:
     source = saved(llama(), tmp_path / "float")
-    target = quantize_checkpoint(source, tmp_path / "q", batches(), SETTINGS)
+    target = quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS)
     with pytest.raises(StorageError, match=r"holds a quantized model \(compressed-tensors\)"):
-        quantize_checkpoint(target, tmp_path / "again", batches(), SETTINGS)
+        quantize_checkpoint(target, tmp_path / "again", token_batches(), SETTINGS)
     # codes whose config does not say so
     for dtype, told in ((torch.int8, "I8"), (torch.float8_e4m3fn, "F8_E4M3")):
         for file in source.glob("*.safetensors"):
             made = {name: one.to(dtype) for name, one in load_file(file).items()}
             save_file(made, file, metadata={"format": "pt"})
         with pytest.raises(StorageError, match=f"codes of the type {told} .*Pass the folder"):
-            quantize_checkpoint(source, tmp_path / "codes", batches(), SETTINGS)
+            quantize_checkpoint(source, tmp_path / "codes", token_batches(), SETTINGS)
         with pytest.raises(StorageError, match=f"holds codes of the type {told}"):
             prune_checkpoint(source, tmp_path / "pruned", 0.5)
 
@@ -478,7 +461,7 @@ def test_folders_of_quantized_models_are_refused(tmp_path: Path) -> None:
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     llama().config.save_pretrained(tmp_path)
     with pytest.raises(StorageError, match=r"has neither model\.safetensors\.index\.json nor"):
-        quantize_checkpoint(tmp_path, tmp_path / "q", batches(), SETTINGS)
+        quantize_checkpoint(tmp_path, tmp_path / "q", token_batches(), SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -489,7 +472,7 @@ def test_a_missing_or_damaged_config_is_told(config: str | None, tmp_path: Path)
     place = saved(llama(num_hidden_layers=1), tmp_path / "float") / "config.json"
     place.unlink() if config is None else place.write_text(config)
     with pytest.raises(StorageError, match=r"transformers cannot read '.*/config.json' \(\w+"):
-        quantize_checkpoint(place.parent, tmp_path / "q", batches(), SETTINGS)
+        quantize_checkpoint(place.parent, tmp_path / "q", token_batches(), SETTINGS)
 
 
 @pytest.mark.parametrize("layout", ["gptq", "compressed-tensors"])

@@ -1,7 +1,6 @@
 """Models whose weights are integers in memory."""
 
 import copy
-from collections.abc import Callable
 from typing import Literal
 
 import pytest
@@ -9,56 +8,30 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from language_models import language_model
 from nncfx.errors import ArgumentError, CompressionError, GraphError
 from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear
 from nncfx.quantization.packing.pack_weights import unpack_weights
 from nncfx.quantization.quantize import quantize
 from nncfx.quantization.weight_only import quantize_weights
 
-transformers = pytest.importorskip("transformers")
-
 TOKENS = torch.randint(90, (2, 9), generator=torch.Generator().manual_seed(0))
 
 
-def gpt2() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=90, n_embd=64, n_layer=2, n_head=2, n_positions=32, bos_token_id=1,
-        eos_token_id=1, initializer_range=0.2,
-    )  # fmt: skip
-    return transformers.GPT2LMHeadModel(config).eval()
-
-
-def llama() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=90, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, intermediate_size=96, max_position_embeddings=32,
-        initializer_range=0.2, tie_word_embeddings=False,
-    )  # fmt: skip
-    return transformers.LlamaForCausalLM(config).eval()
-
-
-def qwen2() -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.Qwen2Config(
-        vocab_size=90, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, intermediate_size=96, max_position_embeddings=32,
-        initializer_range=0.2, tie_word_embeddings=True,
-    )  # fmt: skip
-    return transformers.Qwen2ForCausalLM(config).eval()
-
-
-@pytest.mark.parametrize("make", [gpt2, llama, qwen2])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "qwen2"])
 @pytest.mark.parametrize(("bits", "group"), [(8, None), (4, 32)])
 def test_a_packed_language_model_computes_and_generates_as_the_simulation_does(
-    make: Callable[[], nn.Module], bits: Literal[4, 8], group: int | None
+    kind: str, bits: Literal[4, 8], group: int | None
 ) -> None:
     simulated = quantize_weights(
-        make(), example_inputs={"input_ids": TOKENS}, bits=bits, group_size=group
+        language_model(kind), example_inputs={"input_ids": TOKENS}, bits=bits, group_size=group
     )
     packed = quantize_weights(
-        make(), example_inputs={"input_ids": TOKENS}, bits=bits, group_size=group, pack=True
+        language_model(kind),
+        example_inputs={"input_ids": TOKENS},
+        bits=bits,
+        group_size=group,
+        pack=True,
     )
     with torch.no_grad():
         logits = [one(input_ids=TOKENS).logits for one in (simulated, packed)]
@@ -73,17 +46,17 @@ def test_a_packed_language_model_computes_and_generates_as_the_simulation_does(
     ]
     assert sum(floats) == 0
     held = sum({one.data_ptr(): one.nbytes for one in packed.state_dict().values()}.values())
-    whole = sum({id(one): one.nbytes for one in make().parameters()}.values())
+    whole = sum({id(one): one.nbytes for one in language_model(kind).parameters()}.values())
     assert held < whole * (0.32 if bits == 8 else 0.2)
 
 
 def test_the_state_dict_holds_integers_and_loads_into_another_packed_model() -> None:
     inputs = {"input_ids": TOKENS}
-    packed = quantize_weights(llama(), example_inputs=inputs, bits=4, pack=True)
+    packed = quantize_weights(language_model(), example_inputs=inputs, bits=4, pack=True)
     state = packed.state_dict()
     kinds = {name.rpartition(".")[2]: one.dtype for name, one in state.items()}
     assert kinds["codes"] == kinds["zero_point"] == torch.uint8
-    other = llama()
+    other = language_model()
     with torch.no_grad():
         for one in other.parameters():
             one.mul_(0.5)
@@ -94,7 +67,11 @@ def test_the_state_dict_holds_integers_and_loads_into_another_packed_model() -> 
 
 
 def test_tied_tables_share_their_codes() -> None:
-    packed = quantize_weights(qwen2(), example_inputs={"input_ids": TOKENS}, pack=True)
+    packed = quantize_weights(
+        language_model("qwen2", tie_word_embeddings=True),
+        example_inputs={"input_ids": TOKENS},
+        pack=True,
+    )
     table, head = packed.model.embed_tokens, packed.lm_head
     assert isinstance(table, PackedEmbedding)
     assert isinstance(head, PackedLinear)
@@ -113,8 +90,12 @@ def test_gradients_pass_to_the_inputs() -> None:
 
 def test_unpacked_is_the_simulation_again_to_the_last_bit() -> None:
     inputs = {"input_ids": TOKENS}
-    simulated = quantize_weights(qwen2(), example_inputs=inputs, bits=4)
-    packed = quantize_weights(qwen2(), example_inputs=inputs, bits=4, pack=True)
+    simulated = quantize_weights(
+        language_model("qwen2", tie_word_embeddings=True), example_inputs=inputs, bits=4
+    )
+    packed = quantize_weights(
+        language_model("qwen2", tie_word_embeddings=True), example_inputs=inputs, bits=4, pack=True
+    )
     before = copy.deepcopy(packed.state_dict())
     again = unpack_weights(packed, inputs)
     with torch.no_grad():

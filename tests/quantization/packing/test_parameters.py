@@ -11,12 +11,11 @@ import torch
 from torch import nn
 
 import nncfx
+from language_models import language_model
 from nncfx.errors import StorageError
 from nncfx.quantization.packing.pack_weights import unpack_weights
 from nncfx.quantization.packing.parameters import parameter_records, parameters_again
 from nncfx.quantization.weight_only import quantize_weights
-
-transformers = pytest.importorskip("transformers")
 
 TOKENS = torch.randint(60, (2, 9), generator=torch.Generator().manual_seed(0))
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -25,13 +24,8 @@ Save = Callable[[Path, nn.Module], object]
 
 def experts() -> nn.Module:
     """A mixture of four experts, which have two weights of three axes together."""
-    torch.manual_seed(0)
-    config = transformers.Qwen3MoeConfig(
-        vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, head_dim=8,
-        num_key_value_heads=2, moe_intermediate_size=32, num_experts=4, num_experts_per_tok=2,
-        initializer_range=0.2, bos_token_id=1, eos_token_id=2, pad_token_id=0,
-    )  # fmt: skip
-    return transformers.Qwen3MoeForCausalLM(config).eval()
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "moe_intermediate_size": 32, "head_dim": 8}
+    return language_model("qwen3_moe", **sizes)
 
 
 def convolutions() -> nn.Module:

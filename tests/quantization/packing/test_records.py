@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from typing_extensions import override
 
 import nncfx
+from language_models import language_model
 from nncfx.errors import StorageError
 from nncfx.quantization.blocks.block_engine import (
     WeightSettings,
@@ -25,20 +27,8 @@ from nncfx.quantization.weight_only import quantize_weights
 from nncfx.schemes import group_scores, keep_groups, zero_groups
 from nncfx.thinning import prunable_channels, thin
 
-transformers = pytest.importorskip("transformers")
-
 TOKENS = torch.randint(90, (2, 9), generator=torch.Generator().manual_seed(0))
 Save = Callable[[Path, nn.Module], object]
-
-
-def gpt2() -> nn.Module:
-    """A language model of turned linear layers (Conv1D), whose head is its table of tokens."""
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=90, n_embd=64, n_layer=1, n_head=2, n_positions=32, bos_token_id=1,
-        eos_token_id=1, initializer_range=0.2,
-    )  # fmt: skip
-    return transformers.GPT2LMHeadModel(config).eval()
 
 
 def network() -> nn.Module:
@@ -56,9 +46,9 @@ def test_a_language_model_of_codes_comes_back_with_its_ties(
     tmp_path: Path, save: Save, weights: WeightFormat
 ) -> None:
     settings = WeightSettings(weights=weights, group_size=32, method="round")
-    small = quantize_blocks(gpt2(), [{"input_ids": TOKENS}], settings, rest="int8")
+    small = quantize_blocks(language_model("gpt2"), [{"input_ids": TOKENS}], settings, rest="int8")
     save(tmp_path / "small", small)
-    _, again = nncfx.load(tmp_path / "small", gpt2)
+    _, again = nncfx.load(tmp_path / "small", language_model("gpt2"))
     assert torch.equal(logits(again), logits(small))
     assert again.lm_head.codes.data_ptr() == again.transformer.wte.codes.data_ptr()
     assert packed_records(again) == packed_records(small)
@@ -187,24 +177,14 @@ def test_layers_that_a_list_holds_are_those_of_codes(tmp_path: Path, save: Save)
     assert torch.equal(unpacked(x), quantize_weights(model, example_inputs=x, bits=4)(x))
 
 
-def gemma3() -> nn.Module:
-    """Its table of tokens, which is its head as well, is scaled where it is looked up."""
-    torch.manual_seed(0)
-    config = transformers.Gemma3TextConfig(
-        vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
-        num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=32,
-    )  # fmt: skip
-    return transformers.Gemma3ForCausalLM(config).eval()
+# its table of tokens, which is its head as well, is scaled where it is looked up
+gemma3 = partial(
+    language_model, "gemma3_text", num_attention_heads=2, num_key_value_heads=1, head_dim=32
+)
 
 
-def opt() -> nn.Module:
-    """It counts positions in its table of them."""
-    torch.manual_seed(0)
-    config = transformers.OPTConfig(
-        vocab_size=90, hidden_size=64, ffn_dim=96, num_hidden_layers=1, num_attention_heads=2,
-        max_position_embeddings=32, word_embed_proj_dim=64,
-    )  # fmt: skip
-    return transformers.OPTForCausalLM(config).eval()
+# it counts positions in its table of them
+opt = partial(language_model, "opt", ffn_dim=96, word_embed_proj_dim=64)
 
 
 @pytest.mark.parametrize("make", [gemma3, opt])

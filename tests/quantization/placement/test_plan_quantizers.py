@@ -21,9 +21,10 @@ from nncfx.quantization import (
     SpecRequest,
     plan_quantizers,
 )
-from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+from nncfx.runtimes import integer_kernels
 from nncfx.targets import Descriptor, Hardware, hardware_named
 from nncfx.tracing import PostSite, WeightSite
+from onnx_files import run_file
 
 IMAGE = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 CPU = hardware_named("onnxruntime")
@@ -560,8 +561,7 @@ def test_a_weight_from_the_left_has_one_scale_for_no_runtime_takes_more(tmp_path
     file = nncfx.export_onnx(quantized, tmp_path / "x.onnx", x)
     kernels = integer_kernels(file.path, x)
     assert (len(kernels.integer), len(kernels.float)) == (1, 0)
-    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
-        executed = torch.from_numpy(session.run(x)[0])
+    executed = torch.from_numpy(run_file(file.path, x)[0])
     torch.testing.assert_close(executed, quantized(x), rtol=0, atol=1e-5)
 
 

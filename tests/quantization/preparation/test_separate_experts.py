@@ -2,78 +2,49 @@
 
 import copy
 import logging
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import nncfx
+from language_models import language_model, token_batches
 from nncfx.quantization.blocks import block_layers
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
 from nncfx.quantization.blocks.block_layers import LayerGroup
 from nncfx.quantization.blocks.one_shot_pruning import PruningSettings, prune_blocks
 from nncfx.quantization.packing.layers import PackedLinear
 from nncfx.quantization.preparation.separate_experts import separate_experts
-from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
-transformers = pytest.importorskip("transformers")
-
-SMALL: dict[str, Any] = {
-    "vocab_size": 90,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
-    "max_position_embeddings": 32,
-    "initializer_range": 0.2,
-    "experts_implementation": "eager",
+SMALL = {"hidden_size": 32, "intermediate_size": 48, "experts_implementation": "eager"}
+SIZES: dict[str, dict[str, Any]] = {
+    "mixtral": {},
+    "qwen3_moe": {"moe_intermediate_size": 16, "head_dim": 8},
+    # gate and up rows in turns, matrices transposed, biases, an activation of its own
+    "gpt_oss": {"head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
 }
 
 
-def mixtral() -> nn.Module:
-    config = transformers.MixtralConfig(**SMALL, num_local_experts=4)
-    return made(transformers.MixtralForCausalLM, config)
-
-
-def qwen3() -> nn.Module:
-    config = transformers.Qwen3MoeConfig(
-        **SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=8
-    )
-    return made(transformers.Qwen3MoeForCausalLM, config)
-
-
-def gpt_oss() -> nn.Module:
-    """Gate and up rows in turns, matrices transposed, biases, an activation of its own."""
-    rope = {"rope_type": "default", "rope_theta": 1e4}
-    config = transformers.GptOssConfig(
-        **SMALL, num_local_experts=4, num_experts_per_tok=2, head_dim=8, rope_parameters=rope
-    )
-    return made(transformers.GptOssForCausalLM, config)
-
-
-def made(kind: Callable[[Any], nn.Module], config: object) -> nn.Module:
-    torch.manual_seed(0)
-    model = kind(config).eval()
+def made(kind: str = "qwen3_moe") -> nn.Module:
+    model = language_model(kind, **SMALL, **SIZES[kind])
     for name, one in model.named_parameters():
         if name.endswith("bias"):
             nn.init.normal_(one)
     return model
 
 
-def batches(count: int = 3) -> list[dict[str, Tensor]]:
-    generator = torch.Generator().manual_seed(0)
-    return [{"input_ids": torch.randint(90, (2, 16), generator=generator)} for _ in range(count)]
+batches = partial(token_batches, rows=2, tokens=16)
 
 
-@pytest.mark.parametrize("kind", [mixtral, qwen3, gpt_oss])
+@pytest.mark.parametrize("kind", SIZES)
 def test_the_model_computes_the_same_and_takes_no_more_memory(
-    kind: Callable[[], nn.Module],
+    kind: str,
 ) -> None:
-    model = kind()
+    model = made(kind)
     expected = model(**batches()[0]).logits
     count = sum(one.numel() for one in model.parameters())
     held = {one.untyped_storage().data_ptr() for one in model.parameters()}
@@ -124,15 +95,15 @@ def test_each_layer_of_each_expert_holds_codes_and_is_loaded(
     method: Literal["gptq", "round"], tmp_path: Path
 ) -> None:
     settings = WeightSettings(weights="int4", group_size=16, method=method)
-    model = quantize_blocks(separate_experts(qwen3()), batches(), settings)
+    model = quantize_blocks(separate_experts(made()), batches(), settings)
     packed = [name for name, one in model.named_modules() if isinstance(one, PackedLinear)]
     assert len([name for name in packed if ".experts." in name]) == 2 * 4 * 3
     assert not [name for name in packed if name.endswith("mlp.gate")]
     # the router chooses as it did
     router = model.model.layers[0].mlp.gate.weight
-    assert torch.equal(router, qwen3().model.layers[0].mlp.gate.weight)
+    assert torch.equal(router, made().model.layers[0].mlp.gate.weight)
     path = nncfx.save(tmp_path / "m", model)
-    _, again = nncfx.load(path, separate_experts(qwen3()))
+    _, again = nncfx.load(path, separate_experts(made()))
     x = batches()[0]
     assert torch.equal(again(**x).logits, model(**x).logits)
 
@@ -150,7 +121,7 @@ def test_all_experts_go_in_one_run_of_the_block_and_come_out_as_one_by_one(
         return found
 
     monkeypatch.setattr(block_layers.BlockLayers, "waves", counted)
-    together = quantize_blocks(separate_experts(qwen3()), batches(), settings)
+    together = quantize_blocks(separate_experts(made()), batches(), settings)
     # q, k and v; o; the first layers of all experts; the last ones
     assert waves == [4, 4]
 
@@ -158,7 +129,7 @@ def test_all_experts_go_in_one_run_of_the_block_and_come_out_as_one_by_one(
         return [(one,) for one in self.groups]
 
     monkeypatch.setattr(block_layers.BlockLayers, "waves", single)
-    alone = quantize_blocks(separate_experts(qwen3()), batches(), settings)
+    alone = quantize_blocks(separate_experts(made()), batches(), settings)
     found = dict(alone.named_modules())
     for name, one in together.named_modules():
         if isinstance(one, PackedLinear):
@@ -167,7 +138,7 @@ def test_all_experts_go_in_one_run_of_the_block_and_come_out_as_one_by_one(
 
 def deserted() -> nn.Module:
     """Return a mixture whose router tells no experts apart: all tokens go to the last two."""
-    model = mixtral()
+    model = made("mixtral")
     for layer in model.model.layers:
         layer.mlp.gate.weight.data.zero_()
     return model
@@ -209,7 +180,7 @@ def test_an_expert_without_tokens_is_pruned_by_magnitude(
 
 
 def test_experts_are_pruned_as_other_layers() -> None:
-    model = prune_blocks(separate_experts(qwen3()), batches(), PruningSettings(pattern=(2, 4)))
+    model = prune_blocks(separate_experts(made()), batches(), PruningSettings(pattern=(2, 4)))
     for name, one in model.named_parameters():
         if ".experts." in name:
             assert ((one == 0).unflatten(1, (-1, 4)).sum(2) == 2).all(), name
@@ -218,11 +189,10 @@ def test_experts_are_pruned_as_other_layers() -> None:
 @pytest.mark.slow
 def test_a_file_computes_each_token_by_the_experts_that_it_chooses(tmp_path: Path) -> None:
     settings = WeightSettings(weights="int4", group_size=16)
-    model = quantize_blocks(separate_experts(qwen3()), batches(), settings)
+    model = quantize_blocks(separate_experts(made()), batches(), settings)
     path = nncfx.export_onnx(model, tmp_path / "m.onnx", batches()[0]).path
     other = {"input_ids": torch.randint(90, (3, 16), generator=torch.Generator().manual_seed(5))}
-    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-        (found,) = session.run((other["input_ids"],))
+    (found,) = run_file(path, (other["input_ids"],))
     expected = model(**other).logits.detach()
     error = (torch.from_numpy(found) - expected).norm() / expected.norm()
     assert error < 0.02  # MatMulNBits rounds what it reads to 8 bits

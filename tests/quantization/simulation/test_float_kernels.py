@@ -21,7 +21,7 @@ from nncfx.quantization.simulation.float_kernels import (
     resized,
 )
 from nncfx.quantization.simulation.integer_sums import BatchNorm
-from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in {"x86_64", "AMD64"}, reason="the polynomials are those of x86"
@@ -42,9 +42,7 @@ class Applied(nn.Module):
 
 def executed(model: nn.Module, x: Tensor, folder: Path) -> Tensor:
     path = nncfx.export_onnx(model.eval(), folder / "model.onnx", x, dynamic_batch=False).path
-    with runtime_named("onnxruntime").build(path, BuildOptions()) as session:
-        (result,) = session.run(x)
-    return torch.as_tensor(result)
+    return torch.as_tensor(run_file(path, x)[0])
 
 
 @pytest.mark.parametrize(
@@ -138,8 +136,7 @@ def test_means_of_windows_round_ties_as_the_runtime(tmp_path: Path, zero: int) -
     onnx.save(
         onnx.helper.make_model(graph, opset_imports=sets, ir_version=10), tmp_path / "m.onnx"
     )
-    with runtime_named("onnxruntime").build(tmp_path / "m.onnx", BuildOptions()) as session:
-        (result,) = session.run(pairs.view(1, 1, 1, 10))
+    (result,) = run_file(tmp_path / "m.onnx", pairs.view(1, 1, 1, 10))
     means = pairs.float().view(1, 1, 1, 5, 2).mean(-1)  # four ties, and 4
     found = average_pooled(means)(torch.tensor(1.0), torch.tensor(zero))
     assert torch.equal(found, torch.as_tensor(result).float() - zero)

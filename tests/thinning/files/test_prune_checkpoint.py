@@ -1,12 +1,13 @@
 """Checkpoints that are pruned from shards to shards are what the model in memory becomes."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 
+from language_models import language_model
 from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.quantization.blocks.block_engine import WeightSettings
@@ -16,18 +17,10 @@ from nncfx.schemes import group_scores, keep_groups, zero_groups
 from nncfx.thinning import thin
 from nncfx.thinning.files.prune_checkpoint import prune_checkpoint
 
-transformers: Any = pytest.importorskip("transformers")
-
 
 def llama(**changes: object) -> nn.Module:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(**{
-        "vocab_size": 90, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,
-        "num_key_value_heads": 4, "intermediate_size": 96, "max_position_embeddings": 32,
-        "initializer_range": 0.2, **changes,
-    })  # fmt: skip
-    model: nn.Module = transformers.AutoModelForCausalLM.from_config(config)
-    return model.eval()
+    sizes = {"num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4}
+    return language_model(**sizes | changes)
 
 
 def sentence() -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.tracing import as_call, run
+from onnx_files import run_file
 
 
 class Masked(nn.Module):
@@ -37,10 +38,7 @@ def test_both_together_are_traced_exported_saved_and_timed(tmp_path: Path) -> No
     expected = model(*BOTH[0], **BOTH[1])
     file = nncfx.export_onnx(model, tmp_path / "m.onnx", BOTH)
     assert file.inputs == ("x", "mask")
-    with nncfx.runtimes.runtime_named("onnxruntime").build(
-        file, nncfx.runtimes.BuildOptions()
-    ) as session:
-        assert torch.allclose(torch.as_tensor(session.run(BOTH)[0]), expected, atol=1e-6)
+    assert torch.allclose(torch.as_tensor(run_file(file, BOTH)[0]), expected, atol=1e-6)
     assert nncfx.trace(model, BOTH).addresses[-1] == "Masked/Linear[last]/linear_0"
     nncfx.save(tmp_path / "m.safetensors", nncfx.wrap(model, BOTH))
     read = nncfx.load(tmp_path / "m.safetensors", Masked())[1]

@@ -15,9 +15,10 @@ from torch.nn.utils.parametrizations import weight_norm
 import nncfx
 from nncfx.export import export_program
 from nncfx.quantization import QuantizeOptions, integer_arithmetic, plan_quantizers
-from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+from nncfx.runtimes import integer_kernels
 from nncfx.targets import hardware_named
 from nncfx.tracing.record.constant_operands import constant_operands
+from onnx_files import run_file
 
 
 class Standardized(nn.Conv2d):
@@ -163,8 +164,7 @@ def test_onnx_runtime_multiplies_its_integers(kind: str, tmp_path: Path) -> None
     quantized = nncfx.quantize(model, [x])
     file = nncfx.export_onnx(quantized, tmp_path / "computed.onnx", x)
     assert not integer_kernels(file.path, x).float
-    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(file.path, x)
     with torch.no_grad(), integer_arithmetic(quantized):
         expected = quantized(x).numpy()
     assert np.mean(np.abs(found - expected) > 1e-6 * np.abs(expected).max()) == 0

@@ -1,0 +1,31 @@
+"""Small language models of transformers, and what they read: the same every time."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+transformers = pytest.importorskip("transformers")
+
+
+def language_model(kind: str = "llama", *, seed: int = 0, **changes: object) -> nn.Module:
+    """Return a causal language model of these sizes, but for `changes`, by the name of its config.
+
+    A config does not look at sizes that it does not know, such as the number of experts.
+    """
+    torch.manual_seed(seed)
+    sizes = {
+        "vocab_size": 90, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32,
+        "initializer_range": 0.2, "bos_token_id": 1, "eos_token_id": 1,
+        "num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+    }  # fmt: skip
+    config = transformers.AutoConfig.for_model(kind, **sizes | changes)
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+def token_batches(count: int = 3, rows: int = 4, tokens: int = 30) -> list[dict[str, Tensor]]:
+    """Return inputs of a `language_model`."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (rows, tokens)
+    return [{"input_ids": torch.randint(90, shape, generator=generator)} for _ in range(count)]
