@@ -1,12 +1,12 @@
 """Every public name has its place in the reference, and tutorials run as they stand."""
 
-import importlib.util
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,16 +17,11 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 
 
 @pytest.fixture(scope="module")
-def site() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("build_site", ROOT / "docs" / "build_site.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def site() -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "build_site.py")))
 
 
-def test_every_public_name_has_a_page(site: ModuleType) -> None:
+def test_every_public_name_has_a_page(site: SimpleNamespace) -> None:
     names, pages = site.public_names(), site.reference_pages()
     assert set(nncfx._PACKAGES) <= {name.split(".")[1] for name in names if "." in name}
     for package, public in names.items():
@@ -37,13 +32,13 @@ def test_every_public_name_has_a_page(site: ModuleType) -> None:
     assert "quantize" in pages["reference/nncfx.md"]
 
 
-def test_every_key_of_configs_is_told(site: ModuleType) -> None:
+def test_every_key_of_configs_is_told(site: SimpleNamespace) -> None:
     page = site.config_page()
     assert "| `compression` |" in page
     assert "| `pruning_target` |" in page
 
 
-def test_a_tutorial_is_a_notebook(site: ModuleType) -> None:
+def test_a_tutorial_is_a_notebook(site: SimpleNamespace) -> None:
     cells = site.cells_of("# %% [markdown]\n# # Title\n# text\n\n# %%\nx = 1\n\n\nprint(x)\n")
     assert cells == [("markdown", "# Title\ntext"), ("code", "x = 1\n\n\nprint(x)")]
     made = json.loads(site.notebook(cells))["cells"]
@@ -54,7 +49,7 @@ def test_a_tutorial_is_a_notebook(site: ModuleType) -> None:
     assert "```python\nx = 1" in page
 
 
-def test_code_on_a_page_is_left_as_it_stands(site: ModuleType) -> None:
+def test_code_on_a_page_is_left_as_it_stands(site: SimpleNamespace) -> None:
     page = SimpleNamespace(file=SimpleNamespace(src_uri="page.md"))
     code = "```python\nself[1](self[0](x))\n```\nand `rows[0](x)`"
     assert site.on_page_markdown(code, page) == code

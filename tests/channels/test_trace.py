@@ -11,25 +11,13 @@ from nncfx.graph.channels import Channels, Role
 from nncfx.network import wrap
 from nncfx.tracing import WeightSite
 from nncfx.tracing.hooks.sites import Insertion
+from small_models import Function
 
 IMAGE = torch.zeros(2, 3, 6, 6)
 
 
 def conv(inputs: int, outputs: int, **kwargs: int) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 3, padding=1, **kwargs)
-
-
-class Function(nn.Module):
-    """A forward written as one function of the module."""
-
-    def __init__(self, forward, **modules: nn.Module) -> None:  # noqa: ANN001 (any callable)
-        super().__init__()
-        self.function = forward
-        for name, module in modules.items():
-            self.add_module(name, module)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(self, x)
 
 
 def members(channels: Channels, name: str) -> dict[str, list[list[int]]]:

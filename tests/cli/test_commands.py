@@ -10,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 import nncfx.storage
+from command_line import run
 from nncfx.cli.commands import application
 from nncfx.cli.timing.options import parse_shapes
 from nncfx.errors import ArgumentError, NNCFXError, RuntimeFailure, StorageError
@@ -17,13 +18,6 @@ from nncfx.evidence.evidence import Evidence, ModelFacts
 from nncfx.export import export_onnx
 from nncfx.report import render_report
 from nncfx.runtimes import EnergyCounter
-
-
-def run(*arguments: str | Path) -> str:
-    """Return what the command prints; an error of ours is raised as it is."""
-    result = CliRunner().invoke(application, list(map(str, arguments)), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")

@@ -8,17 +8,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from typer.testing import CliRunner
 
-from nncfx.cli.commands import application
+from command_line import run
 from nncfx.errors import ArgumentError, ConfigError
 from nncfx.tasks import plan_task, read_task
-
-
-def run(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(application, list(map(str, arguments)), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.mark.parametrize("kind", ["--search", "--no-search"])

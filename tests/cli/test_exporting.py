@@ -8,15 +8,10 @@ import torch
 from typer.testing import CliRunner
 
 import nncfx
+from command_line import run
 from nncfx.cli.commands import application
 from nncfx.errors import ArgumentError, NNCFXError
 from nncfx.export import summarize_onnx
-
-
-def run(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(application, list(map(str, arguments)), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture

@@ -8,17 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from typer.testing import CliRunner
 
-from nncfx.cli.commands import application
+from command_line import run
 from nncfx.errors import ArgumentError, StorageError
-
-
-def run(*arguments: str | Path) -> str:
-    """Return what the command prints; an error of ours is raised as it is."""
-    result = CliRunner().invoke(application, list(map(str, arguments)), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture

@@ -6,19 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from typer.testing import CliRunner
 
 import nncfx
-from nncfx.cli.commands import application
+from command_line import run
 from nncfx.errors import ArgumentError, ConfigError, StorageError
 
 X = torch.cat([torch.eye(3), -torch.eye(3)])
-
-
-def run(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(application, list(map(str, arguments)), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture

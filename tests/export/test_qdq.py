@@ -1,7 +1,6 @@
 """A model that fakes quantization becomes a file that computes the same in integers."""
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from nncfx.quantization import quantize, quantize_weights
 from nncfx.runtimes import integer_kernels
 from nncfx.tracing import Insertion, Priority, WeightSite
 from onnx_files import run_file
-
-Rounding = Callable[..., nn.Module]
+from small_models import Rounding
 
 STEP = 0.05
 
@@ -29,7 +27,7 @@ STEP = 0.05
 class Quantized(nn.Module):
     """Everything of a residual network that runtimes fuse, quantized by hand."""
 
-    def __init__(self, rounding: Rounding) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(8)
@@ -38,10 +36,10 @@ class Quantized(nn.Module):
         for name, layer in list(self.named_children()):
             if name != "norm":
                 largest = layer.weight.detach().flatten(1).abs().amax(1)
-                setattr(self, f"{name}_weight", rounding(largest / 127, (-127, 127), axis=0))
-        self.input_q = rounding(STEP, (0, 255), zero_point=128)
-        self.positive_q = rounding(STEP, (0, 255))
-        self.body_q = rounding(STEP, (0, 255), zero_point=100)
+                setattr(self, f"{name}_weight", Rounding(largest / 127, (-127, 127), axis=0))
+        self.input_q = Rounding(STEP, (0, 255), zero_point=128)
+        self.positive_q = Rounding(STEP, (0, 255))
+        self.body_q = Rounding(STEP, (0, 255), zero_point=100)
 
     @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -54,9 +52,9 @@ class Quantized(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def quantized(rounding: Rounding) -> nn.Module:
+def quantized() -> nn.Module:
     torch.manual_seed(0)
-    model = Quantized(rounding)
+    model = Quantized()
     model.norm.weight.data.uniform_(-1, 1)  # negative ones turn the integers round
     model.norm.bias.data.normal_()
     model.norm.running_mean.normal_()
@@ -161,13 +159,13 @@ def test_tensorrt_gets_symmetric_int8_and_float_biases(
     assert np.abs(run_file(path, images)[0] - quantized(images).detach().numpy()).max() <= bound
 
 
-def test_a_mask_on_a_large_weight_is_stored_within_it(rounding: Rounding, tmp_path: Path) -> None:
+def test_a_mask_on_a_large_weight_is_stored_within_it(tmp_path: Path) -> None:
     class Masked(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.weight = nn.Parameter(torch.randn(1024, 1024))
             self.register_buffer("mask", (torch.rand(1024, 1024) > 0.5).float())
-            self.rounding = rounding(torch.full((1024,), 0.03), (-127, 127), axis=0)
+            self.rounding = Rounding(torch.full((1024,), 0.03), (-127, 127), axis=0)
 
         @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -178,8 +176,8 @@ def test_a_mask_on_a_large_weight_is_stored_within_it(rounding: Rounding, tmp_pa
     assert path.stat().st_size < (1 + 4 / 32 + 0.01) * 1024 * 1024
 
 
-def test_four_bits_of_an_activation_stay_four_bits(rounding: Rounding, tmp_path: Path) -> None:
-    model = nn.Sequential(rounding(1.0, (0, 15)), nn.Identity())
+def test_four_bits_of_an_activation_stay_four_bits(tmp_path: Path) -> None:
+    model = nn.Sequential(Rounding(1.0, (0, 15)), nn.Identity())
     x = torch.tensor([[-3.0, 7.2, 99.0]])
     path = export_onnx(model, tmp_path / "m.onnx", x, dynamic_batch=False).path
     assert run_file(path, x)[0].tolist() == [[0.0, 7.0, 15.0]]
@@ -190,9 +188,9 @@ def test_four_bits_of_an_activation_stay_four_bits(rounding: Rounding, tmp_path:
     [((0, 255), False), ((0, 254), True), ((1, 255), True)],
 )
 def test_only_integers_that_the_file_has_and_the_model_has_not_are_clipped(
-    rounding: Rounding, tmp_path: Path, ends: tuple[int, int], is_clipped: bool
+    tmp_path: Path, ends: tuple[int, int], is_clipped: bool
 ) -> None:
-    model = nn.Sequential(rounding(1.0, ends, zero_point=ends[0]), nn.Identity())
+    model = nn.Sequential(Rounding(1.0, ends, zero_point=ends[0]), nn.Identity())
     x = torch.tensor([[-3.0, 7.2, 299.0]])
     path = export_onnx(model, tmp_path / "m.onnx", x).path
     assert ("Clip" in {node.op_type for node in onnx.load(path).graph.node}) == is_clipped
@@ -200,22 +198,18 @@ def test_only_integers_that_the_file_has_and_the_model_has_not_are_clipped(
 
 
 @pytest.mark.parametrize("ends", [(-2047, 2047), (0, 32767), (0, 4095)])
-def test_integers_of_more_than_8_bits_run(
-    rounding: Rounding, tmp_path: Path, ends: tuple[int, int]
-) -> None:
+def test_integers_of_more_than_8_bits_run(tmp_path: Path, ends: tuple[int, int]) -> None:
     """ONNX Runtime has no Clip of 16 bits."""
-    model = nn.Sequential(rounding(0.5, ends), nn.Identity())
+    model = nn.Sequential(Rounding(0.5, ends), nn.Identity())
     x = torch.tensor([[-3e4, -3.2, 0.2, 7.3, 2e3, 3e4]])
     path = export_onnx(model, tmp_path / "m.onnx", x).path
     assert run_file(path, x)[0].tolist() == model(x).tolist()
 
 
-def test_an_activation_that_is_signed_or_not_is_stored_as_unsigned_bytes(
-    rounding: Rounding, tmp_path: Path
-) -> None:
+def test_an_activation_that_is_signed_or_not_is_stored_as_unsigned_bytes(tmp_path: Path) -> None:
     """Signed weights by unsigned activations have a kernel everywhere."""
     for ends in ((0, 127), (-64, 63)):
-        model = nn.Sequential(rounding(1.0, ends), nn.Identity())
+        model = nn.Sequential(Rounding(1.0, ends), nn.Identity())
         path = export_onnx(model, tmp_path / "m.onnx", torch.zeros(1, 3)).path
         stored = initializers(path)
         (kind,) = (
@@ -231,24 +225,24 @@ def test_an_activation_that_is_signed_or_not_is_stored_as_unsigned_bytes(
     [((-127, 127), False), ((-126, 127), True), ((-127, 126), True), ((-128, 127), False)],
 )
 def test_that_the_least_of_int8_lacks_is_no_reason_to_clip(
-    rounding: Rounding, tmp_path: Path, ends: tuple[int, int], is_clipped: bool
+    tmp_path: Path, ends: tuple[int, int], is_clipped: bool
 ) -> None:
     """TensorRT takes int8 alone, and the least of its integers differs by one step at the end."""
-    model = nn.Sequential(rounding(1.0, ends), nn.Identity())
+    model = nn.Sequential(Rounding(1.0, ends), nn.Identity())
     path = export_onnx(model, tmp_path / "m.onnx", torch.zeros(1, 3), "tensorrt").path
     assert ("Clip" in {node.op_type for node in onnx.load(path).graph.node}) == is_clipped
 
 
 @pytest.mark.parametrize(("target", "is_left"), [("onnxruntime", False), ("tensorrt", True)])
 def test_a_clamp_before_a_wider_grid_goes_only_where_it_would_keep_a_layer_in_float(
-    rounding: Rounding, tmp_path: Path, target: str, is_left: bool
+    tmp_path: Path, target: str, is_left: bool
 ) -> None:
     class Clamped(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.conv = nn.Conv2d(3, 5, 3)
-            self.input_q = rounding(STEP, (-127, 127))
-            self.weight_q = rounding(torch.full((5,), 0.01), (-127, 127), axis=0)
+            self.input_q = Rounding(STEP, (-127, 127))
+            self.weight_q = Rounding(torch.full((5,), 0.01), (-127, 127), axis=0)
 
         @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -262,14 +256,12 @@ def test_a_clamp_before_a_wider_grid_goes_only_where_it_would_keep_a_layer_in_fl
     assert np.abs(run_file(path, x)[0] - model(x).detach().numpy()).max() <= STEP
 
 
-def test_queries_and_keys_on_a_grid_are_multiplied_in_integers(
-    rounding: Rounding, tmp_path: Path
-) -> None:
+def test_queries_and_keys_on_a_grid_are_multiplied_in_integers(tmp_path: Path) -> None:
     class Attention(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.query_q = rounding(STEP, (0, 255), zero_point=128)
-            self.key_q = rounding(STEP, (0, 255), zero_point=120)
+            self.query_q = Rounding(STEP, (0, 255), zero_point=128)
+            self.key_q = Rounding(STEP, (0, 255), zero_point=120)
 
         @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -287,14 +279,14 @@ def test_queries_and_keys_on_a_grid_are_multiplied_in_integers(
     ("target", "operator"), [("onnxruntime", "Gemm"), ("openvino", "Conv"), ("tensorrt", "Gemm")]
 )
 def test_a_convolution_of_one_pixel_has_the_form_that_ends_in_float(
-    rounding: Rounding, tmp_path: Path, target: str, operator: str
+    tmp_path: Path, target: str, operator: str
 ) -> None:
     class Head(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.conv = nn.Conv2d(8, 5, 1)
-            self.input_q = rounding(STEP, (-127, 127))
-            self.weight_q = rounding(torch.full((5,), 0.01), (-127, 127), axis=0)
+            self.input_q = Rounding(STEP, (-127, 127))
+            self.weight_q = Rounding(torch.full((5,), 0.01), (-127, 127), axis=0)
 
         @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,9 +1,7 @@
 """A small trained classifier, and data on which recovery shows."""
 
 import copy
-from collections.abc import Callable
 
-import hypothesis
 import pytest
 import torch
 from sklearn.datasets import load_digits
@@ -11,10 +9,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from nncfx.lc import RecoveryData
-
-# a first call of torch may take longer than Hypothesis allows an example
-hypothesis.settings.register_profile("torch", deadline=None)
-hypothesis.settings.load_profile("torch")
 
 
 @pytest.fixture(scope="session")
@@ -71,22 +65,3 @@ def toy() -> RecoveryData:
         return -sum(float(F.mse_loss(model(x), y)) for x, y in batches)
 
     return RecoveryData(train=batches, validate=negative_loss, criterion=F.mse_loss)
-
-
-@pytest.fixture
-def is_same() -> Callable[[nn.Module, nn.Module], bool]:
-    """Whether two modules have bitwise equal states, gradients and modes."""
-
-    def compare(one: nn.Module, other: nn.Module) -> bool:
-        a, b = one.state_dict(), other.state_dict()
-        return (
-            list(a) == list(b)
-            and all(torch.equal(a[key], b[key]) for key in a)
-            and all(
-                (p.grad is None) == (q.grad is None)
-                for p, q in zip(one.parameters(), other.parameters(), strict=True)
-            )
-            and [m.training for m in one.modules()] == [m.training for m in other.modules()]
-        )
-
-    return compare

@@ -15,6 +15,7 @@ from nncfx.channels.trace import analyze_channels
 from nncfx.errors import ArgumentError
 from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery, RecoveryData
 from nncfx.schemes import Cluster, Compose, NeuronPrune, Prune, Quantize, footprint_bytes
+from small_models import is_same
 
 IsSame = Callable[[nn.Module, nn.Module], bool]
 
@@ -82,7 +83,6 @@ def test_the_users_model_is_left_as_it_was(
     training: bool,
     dense: nn.Module,
     digits: RecoveryData,
-    is_same: IsSame,
 ) -> None:
     dense.train(training)
     before = copy.deepcopy(dense)

@@ -1,6 +1,5 @@
 """A killed recovery goes on and ends bitwise as if it had not been killed."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from nncfx.lc import LC, RecoveryData
 from nncfx.lc.unfinished import identity
 from nncfx.schemes import Compose, Prune, Quantize, Scheme
 from nncfx.schemes.composition import FunctionScheme
+from small_models import is_same
 
 RECIPE = LC(steps=6, lr=0.05, mb_iterations_per_l=8, mu_init=1e-2, recalibration_batches=3)
 SCHEME = Compose([Prune(), Quantize("float16")])
@@ -48,7 +48,6 @@ def test_killed_and_resumed_equals_uninterrupted_bitwise(
     dense: nn.Module,
     digits: RecoveryData,
     tmp_path: Path,
-    is_same: Callable[[nn.Module, nn.Module], bool],
 ) -> None:
     model, data = nn.Sequential(dense, nn.Dropout(0.1)), shuffled(digits)
     expected = RECIPE.recover(model, SCHEME, 0.8, data)

@@ -15,15 +15,13 @@ from nncfx.errors import ArgumentError, GraphError, TracingError
 from nncfx.network import NNCFNetwork, inputs_for, unwrap, wrap
 from nncfx.tracing import Insertion, PostSite, PreSite, Priority, Site, WeightSite, run
 from nncfx.tracing.calls.tensors import tensors_in
+from small_models import inputs, make
 
 Case: TypeAlias = Any  # of conftest, which a test module cannot import
 
-Make = Callable[[str], nn.Module]
-Inputs = Callable[[str], Any]
-
 
 @pytest.fixture
-def model(make: Make, inputs: Inputs) -> NNCFNetwork:
+def model() -> NNCFNetwork:
     return wrap(make("Sequential"), inputs("Sequential"))
 
 

@@ -1,7 +1,6 @@
 """Promises of nncfx.network.strip."""
 
 import copy
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
@@ -13,9 +12,8 @@ from nncfx.network import NNCFNetwork, strip, wrap
 from nncfx.network.published_state import baked_weights
 from nncfx.tracing import Insertion, PostSite, WeightSite, run
 from nncfx.tracing.calls.tensors import tensors_in
+from small_models import inputs, make
 
-Make: TypeAlias = Callable[[str], nn.Module]
-Inputs: TypeAlias = Callable[[str], Any]
 Case: TypeAlias = Any  # of conftest, which a test module cannot import
 
 
@@ -49,9 +47,7 @@ def test_the_stripped_model_has_no_trace_of_nncfx(case: Case, halve: nn.Module) 
         assert vars(module).keys() == vars(other).keys()
 
 
-def test_what_a_parameter_was_for_gradients_it_stays(
-    make: Make, inputs: Inputs, halve: nn.Module
-) -> None:
+def test_what_a_parameter_was_for_gradients_it_stays(halve: nn.Module) -> None:
     model = make("LeNet")
     model.conv1.weight.requires_grad_(requires_grad=False)
     plain = strip(hooked(model, inputs("LeNet"), halve))
@@ -84,16 +80,14 @@ def test_a_weight_that_readers_read_differently_is_split(
     assert torch.equal(plain[1].weight, plain[0].weight * 0.5)
 
 
-def test_an_identity_on_an_activation_goes_without_loss(make: Make, inputs: Inputs) -> None:
+def test_an_identity_on_an_activation_goes_without_loss() -> None:
     model = wrap(make("LeNet"), inputs("LeNet"))
     model.nncf.register([Insertion(PostSite("LeNet/relu_0"), nn.Identity(), 0, "test")])
     model.nncf.commit()
     assert torch.equal(strip(model)(inputs("LeNet")), model(inputs("LeNet")))
 
 
-def test_a_hook_on_an_activation_is_refused_by_name(
-    make: Make, inputs: Inputs, halve: nn.Module
-) -> None:
+def test_a_hook_on_an_activation_is_refused_by_name(halve: nn.Module) -> None:
     model = wrap(make("LeNet"), inputs("LeNet"))
     model.nncf.register([Insertion(PostSite("LeNet/relu_0"), halve, 0, "test")])
     model.nncf.commit()
@@ -101,7 +95,7 @@ def test_a_hook_on_an_activation_is_refused_by_name(
         strip(model)
 
 
-def test_a_model_that_is_not_wrapped_is_refused(make: Make) -> None:
+def test_a_model_that_is_not_wrapped_is_refused() -> None:
     with pytest.raises(TracingError, match="LeNet is not wrapped"):
         strip(make("LeNet"))
 

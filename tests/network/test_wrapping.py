@@ -1,7 +1,6 @@
 """Promises of nncfx.network.wrapping."""
 
 import copy
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
@@ -12,14 +11,12 @@ from nncfx.errors import ArgumentError, TracingError
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.tracing import Insertion, PostSite, WeightSite, run, trace
 from nncfx.tracing.calls.tensors import tensors_in
+from small_models import inputs, make
 
 Case: TypeAlias = Any  # of conftest, which a test module cannot import
 
-Make = Callable[[str], nn.Module]
-Inputs = Callable[[str], Any]
 
-
-def test_the_wrapped_model_is_the_same_object_of_both_classes(make: Make, inputs: Inputs) -> None:
+def test_the_wrapped_model_is_the_same_object_of_both_classes() -> None:
     model = make("LeNet")
     original = type(model)
     assert wrap(model, inputs("LeNet")) is model
@@ -44,9 +41,7 @@ def test_the_graph_is_that_of_the_model(case: Case) -> None:
     assert wrap(model, case.inputs).nncf.graph == graph
 
 
-def test_a_wrapped_model_without_hooks_runs_the_original_forward(
-    make: Make, inputs: Inputs
-) -> None:
+def test_a_wrapped_model_without_hooks_runs_the_original_forward() -> None:
     model = make("LeNet")
     forward = type(model).forward
     wrap(model, inputs("LeNet"))
@@ -63,7 +58,7 @@ def test_unwrap_restores_the_object_exactly(case: Case) -> None:
         assert vars(module).keys() == before.keys()
 
 
-def test_an_unwrapped_model_can_be_wrapped_again(make: Make, inputs: Inputs) -> None:
+def test_an_unwrapped_model_can_be_wrapped_again() -> None:
     model = unwrap(wrap(make("Shared"), inputs("Shared")))
     assert isinstance(wrap(model, inputs("Shared")), NNCFNetwork)
 
@@ -102,13 +97,13 @@ def test_torch_script_is_refused() -> None:
         wrap(torch.jit.script(nn.Linear(2, 3)), torch.zeros(1, 2))
 
 
-def test_wrapping_twice_is_refused(make: Make, inputs: Inputs) -> None:
+def test_wrapping_twice_is_refused() -> None:
     model = wrap(make("Shared"), inputs("Shared"))
     with pytest.raises(TracingError, match="Shared cannot be wrapped: it is wrapped already"):
         wrap(model, inputs("Shared"))
 
 
-def test_a_model_with_a_wrapped_part_is_refused(make: Make, inputs: Inputs) -> None:
+def test_a_model_with_a_wrapped_part_is_refused() -> None:
     model = nn.Sequential(wrap(make("Shared"), inputs("Shared")))
     with pytest.raises(TracingError, match="its module '0' is wrapped already"):
         wrap(model, inputs("Shared"))
@@ -162,7 +157,7 @@ def test_what_is_no_module_is_refused() -> None:
         wrap(3, torch.zeros(1))  # type: ignore[arg-type]  # what is tested
 
 
-def test_a_model_that_refuses_its_inputs_stays_as_it_was(make: Make) -> None:
+def test_a_model_that_refuses_its_inputs_stays_as_it_was() -> None:
     model = make("LeNet")
     original, attributes = type(model), set(vars(model))
     with pytest.raises(TracingError):
@@ -171,6 +166,6 @@ def test_a_model_that_refuses_its_inputs_stays_as_it_was(make: Make) -> None:
     assert set(vars(model)) == attributes
 
 
-def test_a_model_that_is_not_wrapped_cannot_be_unwrapped(make: Make) -> None:
+def test_a_model_that_is_not_wrapped_cannot_be_unwrapped() -> None:
     with pytest.raises(TracingError, match="LeNet is not wrapped"):
         unwrap(make("LeNet"))

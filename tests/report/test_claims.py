@@ -5,6 +5,7 @@ from types import ModuleType
 
 import pytest
 
+import report_evidence as given
 from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.judgement import Judgement
 from nncfx.evidence.summary import summary
@@ -14,16 +15,14 @@ from nncfx.report.claims import checks, headline
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
-def test_speed_is_the_ratio_of_the_medians_with_the_ends_of_the_intervals(
-    given: ModuleType,
-) -> None:
+def test_speed_is_the_ratio_of_the_medians_with_the_ends_of_the_intervals() -> None:
     speed = headline(given.EVIDENCE)[0]
     assert (speed.figure, speed.label, speed.verdict) == (f"2.00{TIMES}", "faster", "good")
     # 1.9 / 1.05 and 2.1 / 0.95
     assert f"1.81{TIMES} to 2.21{TIMES}" in speed.detail
 
 
-def test_overlapping_intervals_are_no_speed_up(given: ModuleType) -> None:
+def test_overlapping_intervals_are_no_speed_up() -> None:
     close = dataclasses.replace(
         given.COMPRESSED,
         latency_ms=1.8,
@@ -36,7 +35,7 @@ def test_overlapping_intervals_are_no_speed_up(given: ModuleType) -> None:
     )
 
 
-def test_a_slower_model_is_called_slower(given: ModuleType) -> None:
+def test_a_slower_model_is_called_slower() -> None:
     swapped = dataclasses.replace(
         given.EVIDENCE,
         dense=given.COMPRESSED,
@@ -56,7 +55,6 @@ def test_a_slower_model_is_called_slower(given: ModuleType) -> None:
     ],
 )
 def test_a_speed_without_interval_is_left_open(
-    given: ModuleType,
     change: dict[str, None],
     figure: str,
     verdict: str,
@@ -69,12 +67,12 @@ def test_a_speed_without_interval_is_left_open(
     assert (speed.figure, speed.verdict) == (figure, verdict)
 
 
-def test_size_is_that_of_the_file(given: ModuleType) -> None:
+def test_size_is_that_of_the_file() -> None:
     size = headline(given.EVIDENCE)[1]
     assert (size.figure, size.label) == (f"15.0{TIMES}", "smaller file")
 
 
-def test_without_a_file_the_size_is_the_footprint_and_says_so(given: ModuleType) -> None:
+def test_without_a_file_the_size_is_the_footprint_and_says_so() -> None:
     bare = dataclasses.replace(given.COMPRESSED, file_bytes=None)
     size = headline(dataclasses.replace(given.EVIDENCE, compressed=bare))[1]
     assert (size.figure, size.label) == (f"5.13{TIMES}", "smaller footprint")
@@ -91,7 +89,6 @@ def test_without_a_file_the_size_is_the_footprint_and_says_so(given: ModuleType)
     ],
 )
 def test_accuracy_is_held_against_the_budget(
-    given: ModuleType,
     accuracy: float,
     words: str,
     verdict: str,
@@ -102,13 +99,13 @@ def test_accuracy_is_held_against_the_budget(
     assert claim.verdict == verdict
 
 
-def test_the_strictest_budget_counts(given: ModuleType) -> None:
+def test_the_strictest_budget_counts() -> None:
     strict = dataclasses.replace(given.STUDY, threshold=0.915)
     evidence = dataclasses.replace(given.EVIDENCE, studies=(given.STUDY, strict))
     assert headline(evidence)[2].verdict == "bad"
 
 
-def test_without_a_study_there_is_no_budget(given: ModuleType) -> None:
+def test_without_a_study_there_is_no_budget() -> None:
     claim = headline(dataclasses.replace(given.EVIDENCE, studies=()))[2]
     assert claim.verdict == "open"
     assert "budget" not in claim.detail
@@ -119,7 +116,6 @@ def test_without_a_study_there_is_no_budget(given: ModuleType) -> None:
     [(1e-5, "good"), (1.1e-5, "bad"), (float("nan"), "bad")],
 )
 def test_thinned_equals_masked_up_to_the_bar(
-    given: ModuleType,
     error: float,
     verdict: str,
 ) -> None:
@@ -127,13 +123,13 @@ def test_thinned_equals_masked_up_to_the_bar(
     assert found[0].verdict == verdict
 
 
-def test_a_file_that_holds_another_model_fails(given: ModuleType) -> None:
+def test_a_file_that_holds_another_model_fails() -> None:
     found = checks(dataclasses.replace(given.EVIDENCE, file_accuracy=0.9099))
     assert found[1].verdict == "bad"
     assert "claimed is 91.00 %" in found[1].detail
 
 
-def test_what_was_not_checked_is_not_claimed(given: ModuleType) -> None:
+def test_what_was_not_checked_is_not_claimed() -> None:
     bare = dataclasses.replace(given.EVIDENCE, max_thinning_error=None, file_accuracy=None)
     assert checks(bare) == ()
 
@@ -162,12 +158,12 @@ def judged(given: ModuleType, **changes: object) -> Evidence:
     ],
 )
 def test_a_budget_is_kept_where_the_interval_on_other_data_says_so(
-    given: ModuleType, changes: dict[str, object], verdict: str
+    changes: dict[str, object], verdict: str
 ) -> None:
     assert headline(judged(given, **changes))[2].verdict == verdict
 
 
-def test_the_claim_of_accuracy_names_interval_and_data(given: ModuleType) -> None:
+def test_the_claim_of_accuracy_names_interval_and_data() -> None:
     detail = headline(judged(given))[2].detail
     minus = "\N{MINUS SIGN}"
     assert (
@@ -177,7 +173,7 @@ def test_the_claim_of_accuracy_names_interval_and_data(given: ModuleType) -> Non
     ) in detail
 
 
-def test_a_loss_beyond_the_budget_is_the_first_thing_on_the_page(given: ModuleType) -> None:
+def test_a_loss_beyond_the_budget_is_the_first_thing_on_the_page() -> None:
     bad = judged(given, loss=0.031, interval=(0.022, 0.04))
     page = render_report(bad)
     assert "Outside of the budget" in page
@@ -186,27 +182,27 @@ def test_a_loss_beyond_the_budget_is_the_first_thing_on_the_page(given: ModuleTy
     assert "Outside of the budget" not in render_report(given.EVIDENCE)
 
 
-def test_sizes_are_compared_in_one_format_too(given: ModuleType) -> None:
+def test_sizes_are_compared_in_one_format_too() -> None:
     size = headline(given.EVIDENCE)[1]
     assert size.figure == f"15.0{TIMES}"
     assert f"12.0{TIMES} with the dense model as .nncfx too, 3.60 kB" in size.detail
 
 
-def test_a_speed_says_of_what_call(given: ModuleType) -> None:
+def test_a_speed_says_of_what_call() -> None:
     assert headline(given.EVIDENCE)[0].detail.endswith("per call: batch 16, 1 thread")
     old = dataclasses.replace(given.EVIDENCE, batch=None, threads=None)
     assert headline(old)[0].detail.endswith("per call: threads as the runtime chose")
     assert "batch 16, 1 thread" in render_report(given.EVIDENCE)
 
 
-def test_an_own_objective_has_a_line_in_the_summary(given: ModuleType) -> None:
+def test_an_own_objective_has_a_line_in_the_summary() -> None:
     own = dataclasses.replace(given.STUDY, objective_name="joules", chosen_level=0.25)
     lines = summary(dataclasses.replace(given.EVIDENCE, studies=(own,))).splitlines()
     assert lines[-1].split() == ["joules", "500", "->", "700", "0.71x", "(examples/s)"]
     assert "throughput" not in summary(given.EVIDENCE)
 
 
-def test_a_space_has_no_dense_trial_whose_objective_could_be_told(given: ModuleType) -> None:
+def test_a_space_has_no_dense_trial_whose_objective_could_be_told() -> None:
     samples = tuple(
         dataclasses.replace(given.STUDY.samples[number], number=number, candidate=words)
         for number, words in enumerate(("bits 3", "bits 5"))

@@ -4,8 +4,8 @@ import base64
 import csv
 import dataclasses
 import io
-from types import ModuleType
 
+import report_evidence as given
 from nncfx.evidence import Evidence
 from nncfx.report.downloads import artefacts, downloads
 
@@ -14,7 +14,7 @@ def content(href: str) -> str:
     return base64.b64decode(href.partition("base64,")[2]).decode()
 
 
-def test_the_downloads_read_back(given: ModuleType) -> None:
+def test_the_downloads_read_back() -> None:
     found = {one.name: content(one.href) for one in downloads(given.EVIDENCE)}
     assert Evidence.from_json(found["evidence.json"]) == given.EVIDENCE
     trials = list(csv.DictReader(io.StringIO(found["trials.csv"])))
@@ -24,7 +24,7 @@ def test_the_downloads_read_back(given: ModuleType) -> None:
     assert [row["module"] for row in layers] == ["conv1", "fc"]
 
 
-def test_each_kind_of_file_has_its_line(given: ModuleType) -> None:
+def test_each_kind_of_file_has_its_line() -> None:
     files = {"a": "out/it's.onnx", "b": "notes.txt"}
     found = artefacts(dataclasses.replace(given.EVIDENCE, files=files))
     assert found[0].line == """session = onnxruntime.InferenceSession("out/it's.onnx")"""

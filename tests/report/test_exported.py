@@ -1,8 +1,8 @@
 """The table of the exported file."""
 
 import dataclasses
-from types import ModuleType
 
+import report_evidence as given
 from nncfx.evidence import Evidence, ExportedFile
 from nncfx.report.claims import warning
 from nncfx.report.exported import exported_table
@@ -30,7 +30,7 @@ def cells(evidence: Evidence, **changes: object) -> list[tuple[str, str, str]]:
     return [(one.dense, one.compressed, one.change) for one in rows]
 
 
-def test_metric_bytes_and_time_stand_beside_the_dense_file(given: ModuleType) -> None:
+def test_metric_bytes_and_time_stand_beside_the_dense_file() -> None:
     metric, size, time = cells(given.EVIDENCE)
     assert metric[:2] == ("80.00 %", "75.00 %")
     assert size == ("4.00 kB", "1.00 kB", "4.00\N{MULTIPLICATION SIGN} smaller")
@@ -38,7 +38,7 @@ def test_metric_bytes_and_time_stand_beside_the_dense_file(given: ModuleType) ->
     assert time == ("4.00 ms", "2.00 ms", "1.50\N{MULTIPLICATION SIGN} faster")
 
 
-def test_a_latency_names_its_call_where_that_is_known(given: ModuleType) -> None:
+def test_a_latency_names_its_call_where_that_is_known() -> None:
     def name(file: ExportedFile) -> str:
         return exported_table(dataclasses.replace(given.EVIDENCE, exported=file))[2].name
 
@@ -47,18 +47,18 @@ def test_a_latency_names_its_call_where_that_is_known(given: ModuleType) -> None
     assert name(before) == "Latency, median, onnxruntime; change turn by turn"
 
 
-def test_a_slower_file_and_one_within_chance_are_told(given: ModuleType) -> None:
+def test_a_slower_file_and_one_within_chance_are_told() -> None:
     assert cells(given.EVIDENCE, speed_up=0.5)[2][2] == "2.00\N{MULTIPLICATION SIGN} slower"
     assert cells(given.EVIDENCE, is_clear=False)[2][2] == "no clear change"
 
 
-def test_what_was_not_measured_has_no_row(given: ModuleType) -> None:
+def test_what_was_not_measured_has_no_row() -> None:
     assert exported_table(given.EVIDENCE) == ()
     only = cells(given.EVIDENCE, metric=None, latency_ms=None, dense_bytes=None)
     assert only == [("\N{EN DASH}", "1.00 kB", "\N{EN DASH}")]
 
 
-def test_a_file_outside_of_the_budget_is_told_before_all_else(given: ModuleType) -> None:
+def test_a_file_outside_of_the_budget_is_told_before_all_else() -> None:
     kept = dataclasses.replace(given.EVIDENCE, exported=FILE, judgement=None)
     lost = dataclasses.replace(kept, exported=dataclasses.replace(FILE, is_inside=False))
     assert (warning(kept), "after its export" in warning(lost)) == ("", True)

@@ -1,8 +1,8 @@
 """The tree has every operation once, in order, beside what became of its layer."""
 
 import dataclasses
-from types import ModuleType
 
+import report_evidence as given
 from nncfx.evidence import OperationFacts
 from nncfx.report.network import Leaf, Scope, histograms, network_tree
 
@@ -14,7 +14,7 @@ def leaves(scope: Scope) -> list[Leaf]:
     return found
 
 
-def test_scopes_hold_their_operations(given: ModuleType) -> None:
+def test_scopes_hold_their_operations() -> None:
     tree = network_tree(given.EVIDENCE)
     assert tree is not None
     assert (tree.name, tree.count, tree.is_open) == ("Net", 3, True)
@@ -29,7 +29,7 @@ def test_scopes_hold_their_operations(given: ModuleType) -> None:
     assert (linear.pruned, linear.colour) == ("", "bits16")
 
 
-def test_a_large_network_is_folded(given: ModuleType) -> None:
+def test_a_large_network_is_folded() -> None:
     many = tuple(
         OperationFacts(address=f"Net/Block[{n}]/relu_0", module=str(n), inputs=(n - 1,), shape="1")
         for n in range(50)
@@ -41,7 +41,7 @@ def test_a_large_network_is_folded(given: ModuleType) -> None:
     assert network_tree(dataclasses.replace(given.EVIDENCE, operations=())) is None
 
 
-def test_histograms(given: ModuleType) -> None:
+def test_histograms() -> None:
     first, second = histograms(given.WEIGHTS)
     # three bins of a third of the width each; the last is the tallest, the middle one empty
     assert first.bars.count("z") == 2

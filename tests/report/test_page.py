@@ -6,11 +6,11 @@ import html.parser
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from xml.etree import ElementTree as ET
 
 import pytest
 
+import report_evidence as given
 from nncfx.errors import MissingExtraError
 from nncfx.report import render_report, write_report
 
@@ -48,7 +48,7 @@ def read(page: str) -> Reader:
     return reader
 
 
-def test_every_tag_is_closed_and_every_chart_is_xml(given: ModuleType) -> None:
+def test_every_tag_is_closed_and_every_chart_is_xml() -> None:
     page = render_report(given.EVIDENCE)
     read(page)
     charts = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
@@ -57,7 +57,7 @@ def test_every_tag_is_closed_and_every_chart_is_xml(given: ModuleType) -> None:
         ET.fromstring(chart)  # noqa: S314 (our own output)
 
 
-def test_the_page_needs_nothing_but_itself(given: ModuleType) -> None:
+def test_the_page_needs_nothing_but_itself() -> None:
     page = render_report(given.EVIDENCE)
     tags = read(page).tags
     assert {"script", "link", "img", "iframe"}.isdisjoint(tag for tag, _ in tags)
@@ -70,7 +70,7 @@ def test_the_page_needs_nothing_but_itself(given: ModuleType) -> None:
     assert "@import" not in page
 
 
-def test_the_page_says_what_a_person_wants_to_look_at(given: ModuleType) -> None:
+def test_the_page_says_what_a_person_wants_to_look_at() -> None:
     text = " ".join(" ".join(read(render_report(given.EVIDENCE)).texts).split())
     for words in (
         "2.00\N{MULTIPLICATION SIGN} faster",
@@ -98,7 +98,7 @@ def test_the_page_says_what_a_person_wants_to_look_at(given: ModuleType) -> None
         assert words in text, words
 
 
-def test_a_name_cannot_break_the_page(given: ModuleType) -> None:
+def test_a_name_cannot_break_the_page() -> None:
     hostile = "</title><script>alert(1)</script>\"'&"
 
     def replace(value: object) -> object:
@@ -125,11 +125,11 @@ def test_a_name_cannot_break_the_page(given: ModuleType) -> None:
     assert any("alert(1)" in text for text in reader.texts)
 
 
-def test_the_same_evidence_gives_the_same_page(given: ModuleType) -> None:
+def test_the_same_evidence_gives_the_same_page() -> None:
     assert render_report(given.EVIDENCE) == render_report(given.EVIDENCE)
 
 
-def test_evidence_with_nothing_optional_is_a_page_too(given: ModuleType) -> None:
+def test_evidence_with_nothing_optional_is_a_page_too() -> None:
     bare = dataclasses.replace(
         given.EVIDENCE,
         machine={},
@@ -147,13 +147,12 @@ def test_evidence_with_nothing_optional_is_a_page_too(given: ModuleType) -> None
     assert "Notes" not in text
 
 
-def test_a_report_is_written_into_a_new_folder(given: ModuleType, tmp_path: Path) -> None:
+def test_a_report_is_written_into_a_new_folder(tmp_path: Path) -> None:
     path = write_report(tmp_path / "a" / "report.html", given.EVIDENCE)
     assert path.read_text(encoding="utf-8") == render_report(given.EVIDENCE)
 
 
 def test_without_jinja_the_extra_is_named(
-    given: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     real = builtins.__import__
@@ -168,7 +167,7 @@ def test_without_jinja_the_extra_is_named(
         render_report(given.EVIDENCE)
 
 
-def test_links_lead_to_what_is_on_the_page(given: ModuleType) -> None:
+def test_links_lead_to_what_is_on_the_page() -> None:
     tags = read(render_report(given.EVIDENCE)).tags
     ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -177,7 +176,7 @@ def test_links_lead_to_what_is_on_the_page(given: ModuleType) -> None:
     assert {str(one)[1:] for one in links} <= set(ids)
 
 
-def test_a_run_that_has_not_ended_is_a_page(given: ModuleType) -> None:
+def test_a_run_that_has_not_ended_is_a_page() -> None:
     page = render_report(
         dataclasses.replace(given.EVIDENCE, state="running, trial 3 of at most 8", layers=())
     )
@@ -185,9 +184,7 @@ def test_a_run_that_has_not_ended_is_a_page(given: ModuleType) -> None:
     assert "Not ended" not in render_report(given.EVIDENCE)
 
 
-def test_a_long_name_keeps_its_unit_on_the_axis_and_is_whole_where_one_points(
-    given: ModuleType,
-) -> None:
+def test_a_long_name_keeps_its_unit_on_the_axis_and_is_whole_where_one_points() -> None:
     study = dataclasses.replace(
         given.STUDY,
         objective_name="energy_of_all_layers_in_the_whole_network",

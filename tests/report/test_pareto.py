@@ -2,11 +2,11 @@
 
 import dataclasses
 import itertools
-from types import ModuleType
 
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
+import report_evidence as given
 from nncfx.report.pareto import Point, front, scatters
 
 
@@ -19,7 +19,7 @@ def test_the_front_is_what_nothing_beats(pairs: list[tuple[int, int]]) -> None:
         assert ((cost, metric) in best) is not beaten
 
 
-def test_costs_that_are_known_have_a_chart(given: ModuleType) -> None:
+def test_costs_that_are_known_have_a_chart() -> None:
     charts = scatters(given.EVIDENCE)
     assert [chart.key for chart in charts] == ["latency", "bytes", "macs"]
     # 16 examples a call, 1000 examples/s
@@ -30,14 +30,14 @@ def test_costs_that_are_known_have_a_chart(given: ModuleType) -> None:
     assert scatters(dataclasses.replace(given.EVIDENCE, studies=())) == ()
 
 
-def test_a_cost_that_is_the_same_for_all_has_no_chart(given: ModuleType) -> None:
+def test_a_cost_that_is_the_same_for_all_has_no_chart() -> None:
     same = tuple(dataclasses.replace(one, macs=50_000) for one in given.STUDY.samples)
     study = dataclasses.replace(given.STUDY, samples=same)
     charts = scatters(dataclasses.replace(given.EVIDENCE, studies=(study,)))
     assert [chart.key for chart in charts] == ["latency", "bytes"]
 
 
-def test_points_are_ordered_as_their_costs_are(given: ModuleType) -> None:
+def test_points_are_ordered_as_their_costs_are() -> None:
     chart = scatters(given.EVIDENCE)[1]
     shown = sorted(chart.points, key=lambda one: one.cost)
     assert [one.shape for one in shown] == ["below", "chosen", "inside", "dense"]
@@ -47,7 +47,7 @@ def test_points_are_ordered_as_their_costs_are(given: ModuleType) -> None:
     assert "91.00 %, 2.00 kB" in shown[1].words
 
 
-def test_costs_far_apart_stand_by_their_logarithm(given: ModuleType) -> None:
+def test_costs_far_apart_stand_by_their_logarithm() -> None:
     samples = tuple(
         dataclasses.replace(given.sample(n, 0.1 * n, 0.9 + 0.01 * n), macs=10**n)
         for n in (2, 4, 6)
@@ -58,6 +58,6 @@ def test_costs_far_apart_stand_by_their_logarithm(given: ModuleType) -> None:
     assert trials[1].x - trials[0].x == trials[2].x - trials[1].x > 50
 
 
-def test_each_cost_names_its_unit(given: ModuleType) -> None:
+def test_each_cost_names_its_unit() -> None:
     titles = [chart.x_title for chart in scatters(given.EVIDENCE)]
     assert titles == ["latency (ms)", "footprint (bytes)", "MACs"]

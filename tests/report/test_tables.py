@@ -1,15 +1,15 @@
 """Every cell says what was measured, and a dash says that nothing was."""
 
 import dataclasses
-from types import ModuleType
 
+import report_evidence as given
 from nncfx.evidence.judgement import Judgement
 from nncfx.report.tables import ABSENT, layer_table, summary_table, trial_table
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
-def test_the_summary_has_a_row_for_each_quantity(given: ModuleType) -> None:
+def test_the_summary_has_a_row_for_each_quantity() -> None:
     rows = {
         row.name: (row.dense, row.compressed, row.change) for row in summary_table(given.EVIDENCE)
     }
@@ -31,7 +31,7 @@ def test_the_summary_has_a_row_for_each_quantity(given: ModuleType) -> None:
     }
 
 
-def test_a_difference_that_three_digits_do_not_show_is_not_claimed(given: ModuleType) -> None:
+def test_a_difference_that_three_digits_do_not_show_is_not_claimed() -> None:
     near = dataclasses.replace(
         given.DENSE,
         latency_ms=2.001,
@@ -46,7 +46,7 @@ def test_a_difference_that_three_digits_do_not_show_is_not_claimed(given: Module
     ]
 
 
-def test_what_was_not_measured_is_a_dash(given: ModuleType) -> None:
+def test_what_was_not_measured_is_a_dash() -> None:
     bare = dataclasses.replace(
         given.COMPRESSED,
         file_bytes=None,
@@ -59,7 +59,7 @@ def test_what_was_not_measured_is_a_dash(given: ModuleType) -> None:
     assert [(row.compressed, row.change) for row in rows[5:]] == [(ABSENT, ABSENT)] * 5
 
 
-def test_trials_say_what_became_of_them(given: ModuleType) -> None:
+def test_trials_say_what_became_of_them() -> None:
     trials = trial_table(given.STUDY, "accuracy")
     assert [trial.state for trial in trials] == [
         "dense",
@@ -72,13 +72,13 @@ def test_trials_say_what_became_of_them(given: ModuleType) -> None:
     assert trials[3].error == "CompressionError: no filter is left"
 
 
-def test_direct_compression_stands_beside_the_trial_of_its_level(given: ModuleType) -> None:
+def test_direct_compression_stands_beside_the_trial_of_its_level() -> None:
     trials = trial_table(given.STUDY, "accuracy")
     assert (trials[1].metric, trials[1].direct) == ("91.00 %", "70.00 %")
     assert (trials[5].level, trials[5].metric, trials[5].direct) == ("0.800", ABSENT, "20.00 %")
 
 
-def test_layers_are_those_of_table_3(given: ModuleType) -> None:
+def test_layers_are_those_of_table_3() -> None:
     # conv10 of Condensa's Table 3: 0.54 ms to 0.03 ms, 18 times faster
     row = layer_table(given.LAYERS)[0]
     assert row.speedup == f"18.0{TIMES}"
@@ -94,30 +94,30 @@ def test_layers_are_those_of_table_3(given: ModuleType) -> None:
     )
 
 
-def test_the_total_adds_up(given: ModuleType) -> None:
+def test_the_total_adds_up() -> None:
     total = layer_table(given.LAYERS)[-1]
     assert (total.macs_before, total.macs_after) == ("50.0 k", "20.0 k")
     assert (total.nonzero_before, total.nonzero_after) == ("1,000", "390")
 
 
-def test_times_of_which_one_is_missing_have_no_speed_up_in_sum(given: ModuleType) -> None:
+def test_times_of_which_one_is_missing_have_no_speed_up_in_sum() -> None:
     rows = layer_table(given.LAYERS)
     assert rows[1].speedup == ABSENT
     assert rows[-1].speedup == ABSENT
 
 
-def test_a_layer_that_is_gone_is_called_removed(given: ModuleType) -> None:
+def test_a_layer_that_is_gone_is_called_removed() -> None:
     gone = dataclasses.replace(given.LAYERS[0], channels_after=0, macs_after=0)
     row = layer_table([gone])[0]
     assert (row.shape_after, row.macs_ratio, row.kept) == ("removed", ABSENT, "0.0%")
 
 
-def test_one_layer_has_no_total_and_none_has_no_row(given: ModuleType) -> None:
+def test_one_layer_has_no_total_and_none_has_no_row() -> None:
     assert len(layer_table(given.LAYERS[:1])) == 1
     assert layer_table([]) == ()
 
 
-def test_test_and_validation_numbers_are_told_apart(given: ModuleType) -> None:
+def test_test_and_validation_numbers_are_told_apart() -> None:
     judgement = Judgement(
         loss=0.01, interval=None, confidence=0.95, budget=0.02, examples=10, held_out=True,
         data="testloader",
@@ -129,7 +129,7 @@ def test_test_and_validation_numbers_are_told_apart(given: ModuleType) -> None:
     assert summary_table(running)[0].name == "Accuracy, validation"
 
 
-def test_what_is_known_of_neither_model_has_no_row(given: ModuleType) -> None:
+def test_what_is_known_of_neither_model_has_no_row() -> None:
     bare = dataclasses.replace(given.DENSE, throughput=None, macs=0)
     rows = summary_table(dataclasses.replace(given.EVIDENCE, dense=bare, compressed=bare))
     assert {"Throughput", "MACs, one example"}.isdisjoint(row.name for row in rows)

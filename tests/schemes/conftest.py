@@ -1,16 +1,11 @@
 """Small networks and channels by hand that the scheme tests share."""
 
-import hypothesis
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
-
-# a first call of torch may take longer than Hypothesis allows an example
-hypothesis.settings.register_profile("torch", deadline=None)
-hypothesis.settings.load_profile("torch")
 
 
 @pytest.fixture

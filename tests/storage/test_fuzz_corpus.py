@@ -1,8 +1,8 @@
 """Inputs that a fuzzer kept: each gives a result or our error, in bounded memory."""
 
-import importlib.util
+import runpy
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,30 +11,23 @@ CORPUS = sorted((ROOT / "tests/storage/corpus").glob("*"))
 
 
 @pytest.fixture(scope="module")
-def fuzzing() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "fuzz_storage", ROOT / "benchmarks/fuzz_storage.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def fuzzing() -> SimpleNamespace:
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "benchmarks/fuzz_storage.py")))
 
 
 def test_the_corpus_is_there() -> None:
     assert len(CORPUS) > 50
 
 
-def test_the_corpus_ends_in_results_or_our_error(fuzzing: ModuleType) -> None:
+def test_the_corpus_ends_in_results_or_our_error(fuzzing: SimpleNamespace) -> None:
     for path in CORPUS:
         fuzzing.run_measured(path.read_bytes())
 
 
-def test_the_inputs_to_start_from_are_valid(fuzzing: ModuleType) -> None:
+def test_the_inputs_to_start_from_are_valid(fuzzing: SimpleNamespace) -> None:
     for data in fuzzing.known_inputs():
         fuzzing.READERS[data[0]](data[1], data[2:])
 
 
-def test_mutations_end_in_results_or_our_error(fuzzing: ModuleType) -> None:
+def test_mutations_end_in_results_or_our_error(fuzzing: SimpleNamespace) -> None:
     assert fuzzing.mutate(seconds=2, seed=0) >= 64

@@ -9,6 +9,7 @@ from pytorchcv.models.vgg import VGG
 from torch import nn
 
 from nncfx.thinning import thin
+from small_models import randomized, unread
 
 # module of pytorchcv, model, side of the image
 SMALL = [
@@ -42,8 +43,6 @@ def test_thinned_equals_masked_in_float64(
     module: str,
     name: str,
     side: int,
-    randomized: Callable[..., nn.Module],
-    unread: Callable[..., dict],
 ) -> None:
     torch.manual_seed(0)
     build = getattr(importlib.import_module(f"pytorchcv.models.{module}"), name)
@@ -53,9 +52,7 @@ def test_thinned_equals_masked_in_float64(
 
 
 @pytest.mark.slow
-def test_thinned_equals_masked_after_a_flatten(
-    randomized: Callable[..., nn.Module], unread: Callable[..., dict]
-) -> None:
+def test_thinned_equals_masked_after_a_flatten() -> None:
     widths = [[8], [16], [16, 16], [24, 24], [32, 32]]
     model = randomized(VGG(channels=widths, bias=True, use_bn=False)).double().eval()
     check(model, torch.randn(1, 3, 224, 224, dtype=torch.float64), unread)

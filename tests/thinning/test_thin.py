@@ -18,19 +18,9 @@ from nncfx.network import NNCFNetwork, wrap
 from nncfx.thinning import thin
 from nncfx.tracing import WeightSite
 from nncfx.tracing.hooks.sites import Insertion
+from small_models import Function, randomized, unread
 
 IMAGE = torch.linspace(-1, 1, 2 * 3 * 8 * 8, dtype=torch.float64).reshape(2, 3, 8, 8)
-
-
-class Function(nn.Module):
-    def __init__(self, forward, **modules: nn.Module) -> None:  # noqa: ANN001 (any callable)
-        super().__init__()
-        self.function = forward
-        for name, module in modules.items():
-            self.add_module(name, module)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(self, x)
 
 
 def conv(inputs: int, outputs: int, **kwargs: int) -> nn.Conv2d:
@@ -125,8 +115,6 @@ MODELS = [
 @pytest.mark.parametrize("build", MODELS)
 def test_half_of_every_group_set_goes_and_the_output_stays(
     build: Callable[[], nn.Module],
-    randomized: Callable[..., nn.Module],
-    unread: Callable[..., dict],
 ) -> None:
     model = randomized(build()).double().eval()
     expected = unread(model, IMAGE)
@@ -140,8 +128,6 @@ def test_half_of_every_group_set_goes_and_the_output_stays(
 @pytest.mark.parametrize("build", MODELS)
 def test_the_thin_model_is_one_that_could_have_been_built(
     build: Callable[[], nn.Module],
-    randomized: Callable[..., nn.Module],
-    unread: Callable[..., dict],
 ) -> None:
     model = randomized(build()).double()
     unread(model, IMAGE)

@@ -1,8 +1,6 @@
 """What torch's own compilers make of a model with weight hooks."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
 import torch
@@ -10,13 +8,11 @@ from torch import nn
 
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, PostSite, WeightSite
-
-Make: TypeAlias = Callable[[str], nn.Module]
-Inputs: TypeAlias = Callable[[str], Any]
+from small_models import inputs, make
 
 
 @pytest.fixture
-def halved(make: Make, inputs: Inputs, halve: nn.Module) -> NNCFNetwork:
+def halved(halve: nn.Module) -> NNCFNetwork:
     model = wrap(make("LeNet"), inputs("LeNet"))
     model.nncf.register(
         Insertion(WeightSite(name, "weight"), halve, 0, "test") for name in ("conv1", "fc1")
@@ -25,7 +21,7 @@ def halved(make: Make, inputs: Inputs, halve: nn.Module) -> NNCFNetwork:
     return model
 
 
-def test_it_compiles_without_graph_breaks(halved: NNCFNetwork, inputs: Inputs) -> None:
+def test_it_compiles_without_graph_breaks(halved: NNCFNetwork) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(halved, fullgraph=True, backend="eager")
     assert torch.equal(compiled(inputs("LeNet")), halved(inputs("LeNet")))
@@ -54,7 +50,7 @@ def test_attention_with_hooks_inside_compiles_without_graph_breaks() -> None:
 
 
 def test_a_compiled_model_sees_a_hooks_new_parameter(
-    halved: NNCFNetwork, inputs: Inputs, halve: nn.Module
+    halved: NNCFNetwork, halve: nn.Module
 ) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(halved, fullgraph=True, backend="eager")
@@ -65,9 +61,7 @@ def test_a_compiled_model_sees_a_hooks_new_parameter(
     assert torch.equal(compiled(inputs("LeNet")), halved(inputs("LeNet")))
 
 
-def test_it_exports_with_the_hooks_parameters_in_its_state(
-    halved: NNCFNetwork, inputs: Inputs
-) -> None:
+def test_it_exports_with_the_hooks_parameters_in_its_state(halved: NNCFNetwork) -> None:
     program = torch.export.export(halved, (inputs("LeNet"),))
     assert torch.equal(program.module()(inputs("LeNet")), halved(inputs("LeNet")))
     assert "_nncf.test.conv1|weight.factor" in program.state_dict
@@ -75,7 +69,7 @@ def test_it_exports_with_the_hooks_parameters_in_its_state(
 
 @pytest.mark.slow  # the ONNX exporter takes its time
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_it_exports_to_onnx(halved: NNCFNetwork, inputs: Inputs, tmp_path: Path) -> None:
+def test_it_exports_to_onnx(halved: NNCFNetwork, tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     path = tmp_path / "model.onnx"
     torch.onnx.export(halved, (inputs("LeNet"),), path, dynamo=True, verbose=False)

@@ -4,18 +4,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from nncfx.export.capture.inplace_operations import is_inplace, replace_inplace_operations
-
-
-class _Calls(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
+from small_models import Applied
 
 
 def _twice(x: Tensor) -> Tensor:
@@ -57,7 +49,7 @@ def _filled(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("function", [_twice, _unused_view, _filled])
 def test_replaces_what_nobody_sees(function: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(2, 3)
-    program = torch.export.export(_Calls(function), (x,))
+    program = torch.export.export(Applied(function), (x,))
     assert any(map(is_inplace, program.graph.nodes))
     assert replace_inplace_operations(program.graph)
     assert not any(map(is_inplace, program.graph.nodes))
@@ -67,7 +59,7 @@ def test_replaces_what_nobody_sees(function: Callable[[Tensor], Tensor]) -> None
 
 @pytest.mark.parametrize("function", [_seen_by_a_view, _of_a_view, _of_the_input, _narrowing])
 def test_leaves_alone_what_somebody_sees(function: Callable[[Tensor], Tensor]) -> None:
-    program = torch.export.export(_Calls(function), (torch.randn(2, 3),))
+    program = torch.export.export(Applied(function), (torch.randn(2, 3),))
     before = str(program.graph)
     assert not replace_inplace_operations(program.graph)
     assert str(program.graph) == before

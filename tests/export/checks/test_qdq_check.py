@@ -12,6 +12,7 @@ import nncfx
 from nncfx.errors import ArgumentError, ExportError
 from nncfx.export import export_onnx, qdq_violations
 from nncfx.quantization import quantize_weights
+from onnx_files import parsed
 
 MODEL = """
 g (uint8[1,1,4,4] x) => (%s y)
@@ -25,7 +26,7 @@ GOOD = "y = QuantizeLinear (c, s, z)"
 
 
 @pytest.fixture
-def reasons_for(parsed: Callable[[str], ir.Model], tmp_path: Path) -> Callable[..., list[str]]:
+def reasons_for(tmp_path: Path) -> Callable[..., list[str]]:
     def check(text: str, target: str = "onnxruntime") -> list[str]:
         model = parsed(text)
         del model.opset_imports["nncfx"]

@@ -12,19 +12,10 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 import nncfx
+from small_models import Applied
 
 ROWS = torch.tensor([0, 1, 1, 2, 0]).view(1, 5, 1).expand(2, 5, 3)
 X = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
-
-
-class Function(nn.Module):
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    @override
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 def scattered(x: Tensor, reduce: str, *, include_self: bool) -> Tensor:
@@ -81,7 +72,7 @@ SUMS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_file_computes_what_torch_does(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     x = X.to(dtype)
-    model = Function(FUNCTIONS[name])
+    model = Applied(FUNCTIONS[name])
     file = nncfx.export_onnx(model, tmp_path / "m.onnx", x, dynamic_batch=False)
     session = onnxruntime.InferenceSession(file.path)
     (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
@@ -96,7 +87,7 @@ def test_smoothed_resizes_go_by_the_factor(
     mode: str, factor: float | tuple[float, float], tmp_path: Path
 ) -> None:
     x = torch.randn(1, 2, 16, 9, generator=torch.Generator().manual_seed(0))
-    model = Function(partial(F.interpolate, scale_factor=factor, mode=mode, antialias=True))
+    model = Applied(partial(F.interpolate, scale_factor=factor, mode=mode, antialias=True))
     file = nncfx.export_onnx(model, tmp_path / "m.onnx", x)
     (found,) = onnxruntime.InferenceSession(file.path).run(None, {file.inputs[0]: x.numpy()})
     torch.testing.assert_close(torch.as_tensor(found), model(x), atol=1e-5, rtol=1e-5)

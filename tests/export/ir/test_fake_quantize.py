@@ -1,7 +1,5 @@
 """Fake-quantize operations of torch reach the graph as one node each, with a readable grid."""
 
-from collections.abc import Callable
-
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -11,14 +9,13 @@ from hypothesis import strategies as st
 
 from nncfx.errors import ExportError
 from nncfx.export.ir.fake_quantize import Grid, grid_of, is_fake_quantize, translations
+from onnx_files import parsed
 
 QUANTIZED = """
 g (float[2,3] x) => (float[2,3] y)
 <float s = {%s}, int32 z = {%s}>
 { y = nncfx.FakeQuantize <axis = -1, quant_min = %d, quant_max = %d> (x, s, z) }
 """
-
-Parse = Callable[[str], ir.Model]
 
 
 def grid(scale: float, zero_point: int, low: int, high: int) -> Grid:
@@ -31,18 +28,18 @@ def grid(scale: float, zero_point: int, low: int, high: int) -> Grid:
     )
 
 
-def test_grid_holds_what_the_node_says(parsed: Parse) -> None:
+def test_grid_holds_what_the_node_says() -> None:
     found = grid_of(parsed(QUANTIZED % ("0.5", "3", 0, 255)).graph[0])
     assert (float(found.scale), int(found.zero_point)) == (0.5, 3)
     assert (found.axis, found.low, found.high) == (None, 0, 255)
 
 
-def test_a_channel_alone_is_a_tensor(parsed: Parse) -> None:
+def test_a_channel_alone_is_a_tensor() -> None:
     model = parsed(QUANTIZED.replace("-1", "0").replace("s = {", "[1] s = {") % ("0.5", "3", 0, 9))
     assert grid_of(model.graph[0]).axis is None
 
 
-def test_scale_that_is_computed_is_refused(parsed: Parse) -> None:
+def test_scale_that_is_computed_is_refused() -> None:
     model = parsed(
         """
         g (float[2] x, float s) => (float[2] y) <int32 z = {0}>
@@ -54,7 +51,7 @@ def test_scale_that_is_computed_is_refused(parsed: Parse) -> None:
 
 
 @pytest.mark.parametrize("scale", ["0.0", "-1.0", "nan"])
-def test_scale_that_is_not_positive_is_refused(parsed: Parse, scale: str) -> None:
+def test_scale_that_is_not_positive_is_refused(scale: str) -> None:
     model = parsed(QUANTIZED % ("1.0", "0", 0, 255))
     model.graph.initializers["s"].const_value = ir.tensor(np.float32(scale))
     with pytest.raises(ExportError, match=r"quantizer of 'x' has a scale of"):
@@ -92,7 +89,7 @@ def test_every_operation_has_a_translation() -> None:
     }
 
 
-def test_other_nodes_are_no_fake_quantize(parsed: Parse) -> None:
+def test_other_nodes_are_no_fake_quantize() -> None:
     model = parsed("g (float[2] x) => (float[2] y) { y = Relu (x) }")
     assert not is_fake_quantize(model.graph[0])
     assert not is_fake_quantize(None)

@@ -1,18 +1,15 @@
 """Whether values lie on one grid is known past what only moves or joins them."""
 
-from collections.abc import Callable
-
 import onnx_ir as ir
 import pytest
 
 from nncfx.export.ir.grid_propagation import is_movement, is_quantized
-
-Parse = Callable[[str], ir.Model]
+from onnx_files import parsed
 
 Q = "nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255>"
 
 
-def last(parsed: Parse, lines: str) -> ir.Value:
+def last(lines: str) -> ir.Value:
     text = f"""
     g (float[1,4,2,2] x) => (float y)
     <float s = {{0.1}}, float t = {{0.05}}, int32 z = {{0}}, float zero = {{0.0}},
@@ -44,10 +41,8 @@ def last(parsed: Parse, lines: str) -> ir.Value:
         (f"a = {Q.replace('-1', '1')} (x, four, zeros)\n v = Transpose (a)", False),
     ],
 )
-def test_values_are_on_a_grid_where_all_they_are_made_of_is(
-    parsed: Parse, lines: str, expected: bool
-) -> None:
-    assert is_quantized(last(parsed, lines)) == expected
+def test_values_are_on_a_grid_where_all_they_are_made_of_is(lines: str, expected: bool) -> None:
+    assert is_quantized(last(lines)) == expected
 
 
 @pytest.mark.parametrize(("domain", "expected"), [("", True), ("com.example", False)])

@@ -18,10 +18,8 @@ from nncfx.export.passes.clamps import (
 )
 from nncfx.quantization import integer_arithmetic
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
-from onnx_files import run_file
-
-Parse = Callable[[str], ir.Model]
-Operators = Callable[[ir.Model], list[str]]
+from onnx_files import operators, parsed, run_file
+from small_models import Rounding
 
 CONSTANTS = (
     "<float s = {0.1}, float t = {0.05}, int32 z = {0}, int32 middle = {128}, "
@@ -30,7 +28,7 @@ CONSTANTS = (
 Q = "nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255>"
 
 
-def clamped(parsed: Parse, lines: str) -> ir.Model:
+def clamped(lines: str) -> ir.Model:
     lines = lines.replace("Q(", Q + " (")
     model = parsed(f"g (float[1,4,2,2] x) => (float[1,4,2,2] y) {CONSTANTS} {{ {lines} }}")
     remove_implied_clamps(model.graph)
@@ -49,14 +47,14 @@ def clamped(parsed: Parse, lines: str) -> ir.Model:
     ],
 )
 def test_a_clamp_goes_where_its_quantizer_implies_it(
-    parsed: Parse, operators: Operators, clamp: str, scale: str, left: list[str]
+    clamp: str, scale: str, left: list[str]
 ) -> None:
     lines = f"h = {clamp}\n a = Q(h, {scale})\n y = Neg (a)"
-    model = clamped(parsed, lines)
+    model = clamped(lines)
     assert operators(model) == [*left, "FakeQuantize", "Neg"]
 
 
-def test_a_clip_at_the_end_of_the_grid_goes(parsed: Parse, operators: Operators) -> None:
+def test_a_clip_at_the_end_of_the_grid_goes() -> None:
     text = f"""
     g (float[4] x) => (float[4] y)
     <float s = {{0.02352941}}, int32 z = {{0}}, float six = {{6.0}}, float zero = {{0.0}}>
@@ -80,9 +78,7 @@ def test_a_clip_at_the_end_of_the_grid_goes(parsed: Parse, operators: Operators)
         ("h = Mul (x, zero)", ["Mul"]),
     ],
 )
-def test_arithmetic_that_changes_nothing_goes(
-    parsed: Parse, operators: Operators, line: str, left: list[str]
-) -> None:
+def test_arithmetic_that_changes_nothing_goes(line: str, left: list[str]) -> None:
     constants = "<float one = {1.0}, float zero = {0.0}>"
     body = f"{{ {line}\n y = Neg (h) }}"
     model = parsed(f"g (float[4] x) => (float[4] y) {constants} {body}")
@@ -92,9 +88,9 @@ def test_arithmetic_that_changes_nothing_goes(
     assert operators(model) == [*left, "Neg"]
 
 
-def test_a_relu_that_others_read_stays(parsed: Parse, operators: Operators) -> None:
+def test_a_relu_that_others_read_stays() -> None:
     lines = "h = Relu (x)\n a = Q(h, s, z)\n y = Add (a, h)"
-    assert "Relu" in operators(clamped(parsed, lines))
+    assert "Relu" in operators(clamped(lines))
 
 
 @pytest.mark.parametrize(
@@ -107,35 +103,33 @@ def test_a_relu_that_others_read_stays(parsed: Parse, operators: Operators) -> N
     ],
 )
 def test_a_clamp_stands_between_two_quantizers_that_a_runtime_would_make_one(
-    parsed: Parse, operators: Operators, lines: str, left: list[str]
+    lines: str, left: list[str]
 ) -> None:
     # not where the grids are equal or something else reads the first
-    model = clamped(parsed, f"a = Q(x, s, z)\n {lines}")
+    model = clamped(f"a = Q(x, s, z)\n {lines}")
     assert operators(model) == ["FakeQuantize", *left]
 
 
-def test_a_clamp_between_quantizers_has_the_ends_of_the_second_grid(parsed: Parse) -> None:
-    model = clamped(parsed, "a = Q(x, s, z)\n b = Q(a, t, middle)\n y = Neg (b)")
+def test_a_clamp_between_quantizers_has_the_ends_of_the_second_grid() -> None:
+    model = clamped("a = Q(x, s, z)\n b = Q(a, t, middle)\n y = Neg (b)")
     clip = next(node for node in model.graph if node.op_type == "Clip")
     ends = [one.const_value.numpy().item() for one in clip.inputs[1:]]
     # 0.05 per step, 128 steps below zero and 127 above
     assert ends == pytest.approx([-6.4, 6.35])
 
 
-def test_a_runtime_rounds_twice_where_the_model_does(
-    tmp_path: Path, rounding: Callable[..., nn.Module]
-) -> None:
+def test_a_runtime_rounds_twice_where_the_model_does(tmp_path: Path) -> None:
     torch.manual_seed(0)
     conv = nn.Conv2d(3, 3, 1, bias=False)
     conv.weight.data = torch.randint(-9, 10, conv.weight.shape) / 8  # in integers as it is
-    weight = rounding(torch.full((3,), 1 / 8), (-127, 127), axis=0)
+    weight = Rounding(torch.full((3,), 1 / 8), (-127, 127), axis=0)
     parametrize.register_parametrization(conv, "weight", weight)
     model = nn.Sequential(
-        rounding(1 / 32, (0, 255), zero_point=128),
+        Rounding(1 / 32, (0, 255), zero_point=128),
         conv,
-        rounding(0.05, (0, 255), zero_point=132),
+        Rounding(0.05, (0, 255), zero_point=132),
         nn.ReLU(),
-        rounding(0.021, (0, 255)),
+        Rounding(0.021, (0, 255)),
         nn.MaxPool2d(1),
     )
     x = torch.randn(2, 3, 16, 16)

@@ -1,6 +1,5 @@
 """Quantizers of activations move, merge and swallow clamps; no value changes."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import onnx_ir as ir
@@ -11,10 +10,7 @@ from torch import nn
 from nncfx.export import export_onnx
 from nncfx.export.passes.fusion import arrange_quantizers
 from nncfx.quantization import integer_arithmetic, quantize
-from onnx_files import run_file
-
-Parse = Callable[[str], ir.Model]
-Operators = Callable[[ir.Model], list[str]]
+from onnx_files import operators, parsed, run_file
 
 CONSTANTS = (
     "<float s = {0.1}, float t = {0.05}, int32 z = {0}, int32 middle = {128}, "
@@ -23,9 +19,7 @@ CONSTANTS = (
 Q = "nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255>"
 
 
-def arranged(
-    parsed: Parse, inputs: str, lines: str, outputs: str = "float[1,4,2,2] y"
-) -> ir.Model:
+def arranged(inputs: str, lines: str, outputs: str = "float[1,4,2,2] y") -> ir.Model:
     model = parsed(
         f"g ({inputs}) => ({outputs}) {CONSTANTS} {{ {lines.replace('Q(', Q + ' (')} }}"
     )
@@ -34,31 +28,28 @@ def arranged(
     return model
 
 
-def test_equal_quantizers_of_one_tensor_become_one(parsed: Parse, operators: Operators) -> None:
-    model = arranged(
-        parsed, "float[1,4,2,2] x", "a = Q(x, s, z)\n b = Q(x, s, z)\n y = Add (a, b)"
-    )
+def test_equal_quantizers_of_one_tensor_become_one() -> None:
+    model = arranged("float[1,4,2,2] x", "a = Q(x, s, z)\n b = Q(x, s, z)\n y = Add (a, b)")
     assert operators(model) == ["FakeQuantize", "Add"]
 
 
-def test_unequal_quantizers_of_one_tensor_stay(parsed: Parse, operators: Operators) -> None:
+def test_unequal_quantizers_of_one_tensor_stay() -> None:
     lines = "a = Q(x, s, z)\n b = Q(x, s, middle)\n y = Add (a, b)"
-    assert operators(arranged(parsed, "float[1,4,2,2] x", lines)).count("FakeQuantize") == 2
+    assert operators(arranged("float[1,4,2,2] x", lines)).count("FakeQuantize") == 2
 
 
-def test_a_quantizer_behind_its_equal_goes(parsed: Parse, operators: Operators) -> None:
-    model = arranged(parsed, "float[1,4,2,2] x", "a = Q(x, s, z)\n b = Q(a, s, z)\n y = Neg (b)")
+def test_a_quantizer_behind_its_equal_goes() -> None:
+    model = arranged("float[1,4,2,2] x", "a = Q(x, s, z)\n b = Q(a, s, z)\n y = Neg (b)")
     assert operators(model) == ["FakeQuantize", "Neg"]
 
 
-def test_a_quantizer_behind_its_equal_and_a_relu_goes(parsed: Parse, operators: Operators) -> None:
+def test_a_quantizer_behind_its_equal_and_a_relu_goes() -> None:
     lines = "a = Q(x, s, z)\n h = Relu (a)\n b = Q(h, s, z)\n y = Neg (b)"
-    assert operators(arranged(parsed, "float[1,4,2,2] x", lines)) == ["FakeQuantize", "Neg"]
+    assert operators(arranged("float[1,4,2,2] x", lines)) == ["FakeQuantize", "Neg"]
 
 
-def test_a_quantizer_that_is_an_output_stays(parsed: Parse, operators: Operators) -> None:
+def test_a_quantizer_that_is_an_output_stays() -> None:
     model = arranged(
-        parsed,
         "float[1,4,2,2] x",
         "a = Q(x, s, z)\n w = Neg (a)\n y = Q(x, s, z)",
         "float[1,4,2,2] w, float[1,4,2,2] y",
@@ -66,24 +57,24 @@ def test_a_quantizer_that_is_an_output_stays(parsed: Parse, operators: Operators
     assert operators(model).count("FakeQuantize") == 2
 
 
-def test_movements_are_done_on_integers(parsed: Parse, operators: Operators) -> None:
+def test_movements_are_done_on_integers() -> None:
     lines = "h = Exp (x)\n p = Transpose <perm = [0, 2, 3, 1]> (h)\n a = Q(p, s, z)\n y = Neg (a)"
-    model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,2,2,4] y")
+    model = arranged("float[1,4,2,2] x", lines, "float[1,2,2,4] y")
     assert operators(model) == ["Exp", "FakeQuantize", "Transpose", "FakeQuantize", "Neg"]
 
 
-def test_quantization_goes_on_behind_a_max_pooling(parsed: Parse, operators: Operators) -> None:
+def test_quantization_goes_on_behind_a_max_pooling() -> None:
     lines = "a = Q(x, s, z)\n p = MaxPool <kernel_shape = [2, 2]> (a)\n y = Neg (p)"
-    model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,4,1,1] y")
+    model = arranged("float[1,4,2,2] x", lines, "float[1,4,1,1] y")
     assert operators(model) == ["FakeQuantize", "MaxPool", "FakeQuantize", "Neg"]
 
 
-def test_the_places_of_maxima_are_not_quantized(parsed: Parse, operators: Operators) -> None:
+def test_the_places_of_maxima_are_not_quantized() -> None:
     lines = (
         "a = Q(x, s, z)\n p, i = MaxPool <kernel_shape = [2, 2]> (a)\n y = Neg (p)\n w = Abs (i)"
     )
     outputs = "float[1,4,1,1] y, int64[1,4,1,1] w"
-    model = arranged(parsed, "float[1,4,2,2] x", lines, outputs)
+    model = arranged("float[1,4,2,2] x", lines, outputs)
     assert operators(model) == ["FakeQuantize", "MaxPool", "FakeQuantize", "Neg", "Abs"]
 
 
@@ -99,7 +90,7 @@ def test_the_places_of_maxima_are_not_quantized(parsed: Parse, operators: Operat
     ],
 )
 def test_quantization_goes_on_behind_a_padding_that_no_convolution_makes_its_own(
-    parsed: Parse, operators: Operators, padding: str, reader: str, left: list[str]
+    padding: str, reader: str, left: list[str]
 ) -> None:
     text = f"""
     g (float[1,4,2,2] x, float[4,4,1,1] w) => (float[1,4,4,2] y)
@@ -114,9 +105,7 @@ def test_quantization_goes_on_behind_a_padding_that_no_convolution_makes_its_own
     assert operators(model) == ["FakeQuantize", "Pad", *left]
 
 
-def test_a_movement_that_others_read_in_float_keeps_its_input(
-    parsed: Parse, operators: Operators
-) -> None:
+def test_a_movement_that_others_read_in_float_keeps_its_input() -> None:
     lines = """
     h = Exp (x)
     p = Transpose <perm = [0, 2, 3, 1]> (h)
@@ -124,7 +113,7 @@ def test_a_movement_that_others_read_in_float_keeps_its_input(
     w = Neg (h)
     y = Neg (a)
     """
-    model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,4,2,2] w, float[1,2,2,4] y")
+    model = arranged("float[1,4,2,2] x", lines, "float[1,4,2,2] w, float[1,2,2,4] y")
     assert operators(model).index("Transpose") < operators(model).index("FakeQuantize")
 
 
@@ -135,17 +124,13 @@ def test_a_movement_that_others_read_in_float_keeps_its_input(
         "p = Relu (h)\n r = MaxPool <kernel_shape = [2, 2]> (p)",
     ],
 )
-def test_a_quantizer_moves_before_a_pooling_past_a_relu_that_it_implies(
-    parsed: Parse, operators: Operators, order: str
-) -> None:
+def test_a_quantizer_moves_before_a_pooling_past_a_relu_that_it_implies(order: str) -> None:
     lines = f"h = Exp (x)\n {order}\n y = Q(r, s, z)"
-    model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,4,1,1] y")
+    model = arranged("float[1,4,2,2] x", lines, "float[1,4,1,1] y")
     assert operators(model) == ["Exp", "FakeQuantize", "MaxPool", "FakeQuantize"]
 
 
-def test_a_quantizer_with_scales_of_channels_stays_where_these_are(
-    parsed: Parse, operators: Operators
-) -> None:
+def test_a_quantizer_with_scales_of_channels_stays_where_these_are() -> None:
     text = f"""
     g (float[1,4,2,2] x) => (float[1,2,2,4] y)
     <float[4] s = {{0.1, 0.2, 0.3, 0.4}}, int32[4] z = {{0, 0, 0, 0}}>
@@ -158,16 +143,16 @@ def test_a_quantizer_with_scales_of_channels_stays_where_these_are(
     assert operators(model) == ["Exp", "Transpose", "FakeQuantize"]
 
 
-def test_a_quantizer_does_not_move_up_to_another(parsed: Parse, operators: Operators) -> None:
+def test_a_quantizer_does_not_move_up_to_another() -> None:
     lines = "a = Q(x, s, z)\n b = Transpose <perm = [0, 2, 3, 1]> (a)\n y = Q(b, t, middle)"
-    model = arranged(parsed, "float[1,4,2,2] x", lines, "float[1,2,2,4] y")
+    model = arranged("float[1,4,2,2] x", lines, "float[1,2,2,4] y")
     assert operators(model) == ["FakeQuantize", "Transpose", "FakeQuantize"]
 
 
 @pytest.mark.parametrize("scale", ["s", "t"])
 @pytest.mark.parametrize("is_output", [False, True])
 def test_a_quantizer_moves_before_a_split_only_if_all_parts_have_its_grid(
-    parsed: Parse, operators: Operators, scale: str, is_output: bool
+    scale: str, is_output: bool
 ) -> None:
     lines = f"""
     h = Exp (x)
@@ -176,7 +161,7 @@ def test_a_quantizer_moves_before_a_split_only_if_all_parts_have_its_grid(
     w = Q(c, {scale}, z)
     """
     outputs = "float[1,2,2,2] y, float[1,2,2,2] w" + (", float[1,2,2,2] c" if is_output else "")
-    model = arranged(parsed, "float[1,4,2,2] x", lines, outputs)
+    model = arranged("float[1,4,2,2] x", lines, outputs)
     moves = scale == "s" and not is_output
     assert (operators(model).index("FakeQuantize") < operators(model).index("Split")) == moves
 

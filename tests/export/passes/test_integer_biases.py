@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 import torch
 from torch import nn
@@ -14,9 +13,7 @@ from nncfx.export.ir.graph_edits import constant_of
 from nncfx.export.passes.integer_biases import add_integer_biases, separate_biases
 from nncfx.quantization import QuantizeOptions, integer_arithmetic
 from nncfx.runtimes import BuildOptions, runtime_named
-from onnx_files import run_file
-
-Parse = Callable[[str], ir.Model]
+from onnx_files import parsed, run_file
 
 MODEL = """
 g (uint8[1,2] x) => (float[1,2] y)
@@ -29,7 +26,7 @@ g (uint8[1,2] x) => (float[1,2] y)
 INTEGER = "DequantizeLinear (x, sx, zx)"
 
 
-def test_the_scale_is_that_of_the_products(parsed: Parse) -> None:
+def test_the_scale_is_that_of_the_products() -> None:
     model = parsed(MODEL % ("1.0, -1.02", INTEGER))
     add_integer_biases(model.graph)
     bias = model.graph[-1].inputs[2].producer()
@@ -39,7 +36,7 @@ def test_the_scale_is_that_of_the_products(parsed: Parse) -> None:
     assert scale.tolist() == pytest.approx([0.05, 0.1])
 
 
-def test_many_scales_are_computed_in_the_file(parsed: Parse) -> None:
+def test_many_scales_are_computed_in_the_file() -> None:
     text = """
     g (uint8[1,1] x) => (float[1,8] y)
     <float sx = {0.5}, uint8 zx = {0}, int8[8,1] w = {1, 2, 3, 4, 5, 6, 7, 8},
@@ -59,13 +56,13 @@ def test_many_scales_are_computed_in_the_file(parsed: Parse) -> None:
     assert constant_of(bias.inputs[0]).tolist() == [20, 10, 7, 5, 4, 3, 3, 2]
 
 
-def test_the_bias_of_a_float_layer_stays(parsed: Parse) -> None:
+def test_the_bias_of_a_float_layer_stays() -> None:
     model = parsed(MODEL % ("1.0, 1.0", "Cast <to = 1> (x)"))
     add_integer_biases(model.graph)
     assert model.graph[-1].inputs[2].name == "bias"
 
 
-def test_the_scale_of_a_weight_grows_until_its_bias_fits(parsed: Parse) -> None:
+def test_the_scale_of_a_weight_grows_until_its_bias_fits() -> None:
     model = parsed(MODEL % (f"{2.0**33}, 1.0", INTEGER))
     add_integer_biases(model.graph)
     weight, bias = (one.producer() for one in model.graph[-1].inputs[1:])
@@ -134,7 +131,7 @@ def test_the_groups_of_a_transposed_convolution_share_their_scales(
     assert (torch.as_tensor(found) - expected).norm() < 0.01 * expected.norm()
 
 
-def test_a_bias_of_any_group_makes_room(parsed: Parse) -> None:
+def test_a_bias_of_any_group_makes_room() -> None:
     text = """
     g (uint8[1,2,1,1] x) => (float[1,4,1,1] y)
     <float sx = {1.0}, uint8 zx = {0}, int8[2,2,1,1] w = {100, 50, 100, 50},
@@ -203,7 +200,7 @@ def test_openvino_adds_biases_where_the_number_of_images_is_read(
     assert np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
 
 
-def test_biases_of_fixed_shapes_and_of_floats_stay_with_their_convolutions(parsed: Parse) -> None:
+def test_biases_of_fixed_shapes_and_of_floats_stay_with_their_convolutions() -> None:
     text = """
     g (float[%s,2,4,4] x) => (%s[%s,3,4,4] y)
     <float[3,2,1,1] w = {1, 2, 3, 4, 5, 6}, float[3] bias = {1, 2, 3}, float s = {0.1},

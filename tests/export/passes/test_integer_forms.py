@@ -1,6 +1,5 @@
 """Means and convolutions take the form for which there is an integer kernel."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -18,14 +17,12 @@ from nncfx.export.passes.integer_forms import (
 )
 from nncfx.runtimes import BuildOptions, runtime_named
 from nncfx.targets import TARGETS
-
-Parse = Callable[[str], ir.Model]
-Operators = Callable[[ir.Model], list[str]]
+from onnx_files import operators, parsed
 
 Q = "nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255> (x, s, z)"
 
 
-def mean_of(parsed: Parse, operand: str, axes: str, keepdims: int, shape: str) -> ir.Model:
+def mean_of(operand: str, axes: str, keepdims: int, shape: str) -> ir.Model:
     model = parsed(f"""
     g (float[1,4,2,2] x) => (float[{shape}] y)
     <float s = {{0.1}}, int32 z = {{0}}, int64[2] axes = {{{axes}}}>
@@ -41,22 +38,20 @@ def mean_of(parsed: Parse, operand: str, axes: str, keepdims: int, shape: str) -
     [(1, "1,4,1,1", ["GlobalAveragePool"]), (0, "1,4", ["GlobalAveragePool", "Flatten"])],
 )
 def test_a_mean_over_the_image_is_a_pooling(
-    parsed: Parse, operators: Operators, keepdims: int, shape: str, expected: list[str]
+    keepdims: int, shape: str, expected: list[str]
 ) -> None:
-    assert operators(mean_of(parsed, Q, "-1, 2", keepdims, shape))[1:] == expected
+    assert operators(mean_of(Q, "-1, 2", keepdims, shape))[1:] == expected
 
 
-def test_other_means_stay(parsed: Parse, operators: Operators) -> None:
-    assert "ReduceMean" in operators(mean_of(parsed, Q, "1, 2", 1, "1,1,1,2"))
-    assert "ReduceMean" in operators(mean_of(parsed, "Exp (x)", "2, 3", 1, "1,4,1,1"))
+def test_other_means_stay() -> None:
+    assert "ReduceMean" in operators(mean_of(Q, "1, 2", 1, "1,1,1,2"))
+    assert "ReduceMean" in operators(mean_of("Exp (x)", "2, 3", 1, "1,4,1,1"))
 
 
 @pytest.mark.parametrize(
     ("size", "expected"), [(1, ["Flatten", "Gemm", "Unsqueeze"]), (2, ["Conv"])]
 )
-def test_a_convolution_of_one_pixel_is_a_matrix_product(
-    parsed: Parse, operators: Operators, size: int, expected: list[str]
-) -> None:
+def test_a_convolution_of_one_pixel_is_a_matrix_product(size: int, expected: list[str]) -> None:
     model = parsed(f"""
     g (float[1,2,{size},{size}] x) => (float[1,1,{size},{size}] y)
     <float s = {{0.1}}, int32 z = {{0}}, float[1,2,1,1] w = {{0.1, 0.2}}>
@@ -69,9 +64,7 @@ def test_a_convolution_of_one_pixel_is_a_matrix_product(
     assert weights[0].integers.ndim == (2 if size == 1 else 4)
 
 
-def test_tensors_that_are_not_quantized_are_scaled_before_their_product(
-    parsed: Parse, operators: Operators
-) -> None:
+def test_tensors_that_are_not_quantized_are_scaled_before_their_product() -> None:
     model = parsed("""
     g (float[2,2] x) => (float[2,2] y) <float f = {0.5}> {
       q = Mul (x, f)

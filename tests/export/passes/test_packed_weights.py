@@ -1,6 +1,5 @@
 """Weight-only models are written with packed integers, and compute what was simulated."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import nncfx
 from nncfx.export import export_onnx
 from nncfx.quantization import quantize_weights
 from onnx_files import run_file
+from small_models import Rounding
 
 LENGTH, OUTPUTS = 64, 24
 
@@ -22,7 +22,7 @@ LENGTH, OUTPUTS = 64, 24
 class WeightOnly(nn.Module):
     """A linear layer and a table whose weights are rounded, by row or by blocks of 32."""
 
-    def __init__(self, rounding: Callable[..., nn.Module], bits: int, *, blocks: bool) -> None:
+    def __init__(self, bits: int, *, blocks: bool) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.table = nn.Parameter(torch.randn(10, LENGTH))
@@ -35,7 +35,7 @@ class WeightOnly(nn.Module):
             rows = getattr(self, name).detach().reshape(-1, self.length)
             scale = 2 * rows.abs().amax(1) / (high - 1)
             zero_point = high // 2 + 1 if blocks else 0
-            hook = rounding(scale, limits, zero_point=zero_point, axis=0)
+            hook = Rounding(scale, limits, zero_point=zero_point, axis=0)
             setattr(self, f"{name}_rounding", hook)
 
     def rounded(self, name: str) -> torch.Tensor:
@@ -57,38 +57,28 @@ def exported(model: nn.Module, folder: Path, target: str) -> tuple[Path, np.ndar
 
 
 @pytest.mark.parametrize(("bits", "blocks"), [(8, False), (4, True)])
-def test_packed_products_are_those_simulated(
-    rounding: Callable[..., nn.Module], tmp_path: Path, bits: int, blocks: bool
-) -> None:
-    path, outputs, expected = exported(
-        WeightOnly(rounding, bits, blocks=blocks), tmp_path, "onnxruntime"
-    )
+def test_packed_products_are_those_simulated(tmp_path: Path, bits: int, blocks: bool) -> None:
+    path, outputs, expected = exported(WeightOnly(bits, blocks=blocks), tmp_path, "onnxruntime")
     assert "MatMulNBits" in [node.op_type for node in onnx.load(path).graph.node]
     # Inputs are rounded to 127 steps of their largest as they are multiplied.
     assert np.abs(outputs - expected).max() <= 0.5 / 127 * LENGTH * 3.5 * 3.5 / 4
 
 
-def test_blocks_of_a_table_are_looked_up_packed(
-    rounding: Callable[..., nn.Module], tmp_path: Path
-) -> None:
-    path, _, _ = exported(WeightOnly(rounding, 4, blocks=True), tmp_path, "onnxruntime")
+def test_blocks_of_a_table_are_looked_up_packed(tmp_path: Path) -> None:
+    path, _, _ = exported(WeightOnly(4, blocks=True), tmp_path, "onnxruntime")
     assert "GatherBlockQuantized" in [node.op_type for node in onnx.load(path).graph.node]
 
 
-def test_rows_of_a_table_are_looked_up_as_integers(
-    rounding: Callable[..., nn.Module], tmp_path: Path
-) -> None:
-    path, _, _ = exported(WeightOnly(rounding, 8, blocks=False), tmp_path, "openvino")
+def test_rows_of_a_table_are_looked_up_as_integers(tmp_path: Path) -> None:
+    path, _, _ = exported(WeightOnly(8, blocks=False), tmp_path, "openvino")
     graph = onnx.load(path).graph
     [table] = [one for one in graph.initializer if list(one.dims) == [10, LENGTH]]
     [reader] = [node for node in graph.node if table.name in node.input]
     assert (table.data_type, reader.op_type) == (onnx.TensorProto.INT8, "Gather")
 
 
-def test_other_targets_get_int4_in_blocks(
-    rounding: Callable[..., nn.Module], tmp_path: Path
-) -> None:
-    path, _, _ = exported(WeightOnly(rounding, 4, blocks=True), tmp_path, "openvino")
+def test_other_targets_get_int4_in_blocks(tmp_path: Path) -> None:
+    path, _, _ = exported(WeightOnly(4, blocks=True), tmp_path, "openvino")
     graph = onnx.load(path).graph
     assert onnx.TensorProto.UINT4 in {one.data_type for one in graph.initializer}
     assert "MatMulNBits" not in [node.op_type for node in graph.node]
@@ -97,12 +87,12 @@ def test_other_targets_get_int4_in_blocks(
 class SharedWeight(nn.Module):
     """Two layers, one of which has a bias, that read one matrix, rounded by row."""
 
-    def __init__(self, rounding: Callable[..., nn.Module]) -> None:
+    def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.weight = nn.Parameter(torch.randn(LENGTH, LENGTH) / 8)
         self.bias = nn.Parameter(torch.randn(LENGTH))
-        self.rounding = rounding(self.weight.detach().abs().amax(1) / 127, (-127, 127), axis=0)
+        self.rounding = Rounding(self.weight.detach().abs().amax(1) / 127, (-127, 127), axis=0)
 
     @override
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
@@ -110,10 +100,8 @@ class SharedWeight(nn.Module):
         return F.linear(rows, self.rounding(self.weight), self.bias)
 
 
-def test_layers_that_share_a_weight_are_packed_and_share_its_integers(
-    rounding: Callable[..., nn.Module], tmp_path: Path
-) -> None:
-    model, rows = SharedWeight(rounding).eval(), torch.randn(3, 5, LENGTH)
+def test_layers_that_share_a_weight_are_packed_and_share_its_integers(tmp_path: Path) -> None:
+    model, rows = SharedWeight().eval(), torch.randn(3, 5, LENGTH)
     path = export_onnx(model, tmp_path / "m.onnx", rows).path
     graph = onnx.load(path).graph
     products = [node for node in graph.node if node.op_type == "MatMulNBits"]
@@ -129,13 +117,13 @@ def test_layers_that_share_a_weight_are_packed_and_share_its_integers(
 class Blocks(nn.Module):
     """A linear layer of blocks of 32 in 4 bits, of which each has a zero point of its own."""
 
-    def __init__(self, rounding: Callable[..., nn.Module]) -> None:
+    def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.weight = nn.Parameter(torch.randn(OUTPUTS, LENGTH) + torch.randn(OUTPUTS, 1))
         low, high = self.weight.detach().reshape(-1, 32).aminmax(dim=1)
         scale = (high.clamp(min=0) - low.clamp(max=0)) / 15
-        self.rounding = rounding(
+        self.rounding = Rounding(
             scale, (0, 15), zero_point=(-low.clamp(max=0) / scale).round(), axis=0
         )
 
@@ -157,12 +145,12 @@ class BlocksOfOutputs(Blocks):
 class Factor(nn.Module):
     """A product in which a rounded matrix stands where `place` says."""
 
-    def __init__(self, rounding: Callable[..., nn.Module], place: str) -> None:
+    def __init__(self, place: str) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.weight = nn.Parameter(torch.randn(LENGTH, LENGTH))
         self.bias = nn.Parameter(torch.randn(LENGTH, LENGTH))
-        self.rounding = rounding(self.weight.detach().abs().max() / 127, (-127, 127))
+        self.rounding = Rounding(self.weight.detach().abs().max() / 127, (-127, 127))
         self.place = place
 
     @override
@@ -182,13 +170,11 @@ def products(model: nn.Module, x: torch.Tensor, folder: Path) -> tuple[list[str]
     return found, float(np.abs(outputs - model(x).detach().numpy()).max())
 
 
-def test_blocks_have_zero_points_of_their_own(
-    rounding: Callable[..., nn.Module], tmp_path: Path
-) -> None:
+def test_blocks_have_zero_points_of_their_own(tmp_path: Path) -> None:
     # one number in each block of inputs, which their own 8 bits hold exactly
     x = torch.zeros(1, LENGTH)
     x[0, ::32] = 1.0
-    kinds, error = products(Blocks(rounding), x, tmp_path)
+    kinds, error = products(Blocks(), x, tmp_path)
     assert kinds == ["MatMulNBits"]
     assert error < 1e-5
 
@@ -210,10 +196,8 @@ def test_a_weight_that_is_read_both_ways_is_packed_where_its_scales_fit(tmp_path
     assert error < 0.02
 
 
-def test_blocks_of_outputs_are_not_packed(
-    rounding: Callable[..., nn.Module], tmp_path: Path
-) -> None:
-    kinds, error = products(BlocksOfOutputs(rounding), torch.eye(OUTPUTS), tmp_path)
+def test_blocks_of_outputs_are_not_packed(tmp_path: Path) -> None:
+    kinds, error = products(BlocksOfOutputs(), torch.eye(OUTPUTS), tmp_path)
     assert kinds == ["Gemm"]
     assert error < 1e-5
 
@@ -223,9 +207,9 @@ def test_blocks_of_outputs_are_not_packed(
     [("left", "MatMul"), ("right", "MatMulNBits"), ("beside a matrix", "Gemm")],
 )
 def test_only_products_from_the_right_with_at_most_a_vector_are_packed(
-    rounding: Callable[..., nn.Module], tmp_path: Path, place: str, expected: str
+    tmp_path: Path, place: str, expected: str
 ) -> None:
-    kinds, error = products(Factor(rounding, place), torch.eye(LENGTH), tmp_path)
+    kinds, error = products(Factor(place), torch.eye(LENGTH), tmp_path)
     assert kinds == [expected]
     assert error < 1e-5
 

@@ -1,6 +1,5 @@
 """A first convolution on blocks of pixels computes what it computed on pixels."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 from nncfx.export import export_onnx
 from nncfx.export.passes.strides import blocks_as_channels
 from onnx_files import run_file
+from small_models import Rounding
 
 
 @given(size=st.integers(1, 7), pad=st.integers(0, 3), half=st.integers(4, 6))
@@ -34,14 +34,14 @@ def test_sums_are_the_same(size: int, pad: int, half: int) -> None:
 class Stem(nn.Module):
     """A quantized first convolution as image networks have it."""
 
-    def __init__(self, rounding: Callable[..., nn.Module], kernel: int) -> None:
+    def __init__(self, kernel: int) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.conv = nn.Conv2d(3, 8, kernel, stride=2, padding=kernel // 2)
         scale = self.conv.weight.detach().abs().amax((1, 2, 3)) / 127
-        self.weight_q = rounding(scale, (-127, 127), axis=0)
-        self.input_q = rounding(0.02, (0, 255), zero_point=128)
-        self.output_q = rounding(0.02, (0, 255), zero_point=128)
+        self.weight_q = Rounding(scale, (-127, 127), axis=0)
+        self.input_q = Rounding(0.02, (0, 255), zero_point=128)
+        self.output_q = Rounding(0.02, (0, 255), zero_point=128)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weight = self.weight_q(self.conv.weight)
@@ -60,14 +60,13 @@ class Stem(nn.Module):
     ],
 )
 def test_a_stem_is_rearranged_where_the_image_is_even_and_keeps_its_values(
-    rounding: Callable[..., nn.Module],
     tmp_path: Path,
     kernel: int,
     size: int,
     target: str,
     expected: bool,
 ) -> None:
-    model, x = Stem(rounding, kernel), torch.randn(2, 3, size, size)
+    model, x = Stem(kernel), torch.randn(2, 3, size, size)
     path = export_onnx(model, tmp_path / "m.onnx", x, target).path
     assert ("SpaceToDepth" in [one.op_type for one in onnx.load(path).graph.node]) is expected
     (found,) = run_file(path, x)

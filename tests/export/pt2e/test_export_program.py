@@ -1,7 +1,6 @@
 """`export_program` gives PyTorch's own quantized operators, and the simulation's values."""
 
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,8 +12,7 @@ import nncfx
 from nncfx.errors import ExportError
 from nncfx.export import export_program
 from nncfx.export.checks.saturation_check import overflowing_readers
-
-Rounding = Callable[..., nn.Module]
+from small_models import Rounding
 
 STEP = 0.05
 
@@ -22,7 +20,7 @@ STEP = 0.05
 class Quantized(nn.Module):
     """A convolution with a batch norm, a ReLU and a linear layer, quantized by hand."""
 
-    def __init__(self, rounding: Rounding) -> None:
+    def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
@@ -30,10 +28,10 @@ class Quantized(nn.Module):
         self.norm.weight.data.uniform_(-1, 1)
         self.norm.running_mean.normal_()
         scale = self.conv.weight.detach().abs().amax((1, 2, 3)) / 127
-        self.conv_q = rounding(scale, (-127, 127), axis=0)
-        self.head_q = rounding(self.head.weight.detach().abs().max() / 127, (-127, 127))
-        self.input_q = rounding(STEP, (-128, 127))
-        self.hidden_q = rounding(STEP, (0, 255))
+        self.conv_q = Rounding(scale, (-127, 127), axis=0)
+        self.head_q = Rounding(self.head.weight.detach().abs().max() / 127, (-127, 127))
+        self.input_q = Rounding(STEP, (-128, 127))
+        self.hidden_q = Rounding(STEP, (0, 255))
 
     @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -43,8 +41,8 @@ class Quantized(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def model(rounding: Rounding) -> nn.Module:
-    return Quantized(rounding).eval()
+def model() -> nn.Module:
+    return Quantized().eval()
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +103,11 @@ def test_a_range_that_is_not_frozen_is_refused() -> None:
         export_program(Open(), torch.randn(2, 3))
 
 
-def test_what_is_concatenated_from_inputs_is_quantized_as_an_activation(
-    rounding: Rounding,
-) -> None:
+def test_what_is_concatenated_from_inputs_is_quantized_as_an_activation() -> None:
     class Joined(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.quantizer = rounding(STEP, (0, 255))
+            self.quantizer = Rounding(STEP, (0, 255))
 
         @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -123,11 +119,11 @@ def test_what_is_concatenated_from_inputs_is_quantized_as_an_activation(
     assert any("quantize_per_tensor" in str(node.target) for node in program.graph.nodes)
 
 
-def test_many_sums_of_two_readers_are_exported_in_linear_time(rounding: Rounding) -> None:
+def test_many_sums_of_two_readers_are_exported_in_linear_time() -> None:
     class Sums(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.quantizer = rounding(STEP, (0, 255))
+            self.quantizer = Rounding(STEP, (0, 255))
 
         @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -9,8 +9,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from nncfx.export import export_program
-
-Rounding = Callable[..., nn.Module]
+from small_models import Rounding
 
 SCALE = 0.03
 GRID = (0, 255)
@@ -33,12 +32,12 @@ WAYS: dict[str, Callable[[Tensor], Tensor]] = {
 class Moved(nn.Module):
     """A quantized tensor, moved, then read by a linear layer with quantized weights."""
 
-    def __init__(self, rounding: Rounding, way: Callable[[Tensor], Tensor], columns: int) -> None:
+    def __init__(self, way: Callable[[Tensor], Tensor], columns: int) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.quantizer, self.way = rounding(SCALE, GRID, zero_point=ZERO), way
+        self.quantizer, self.way = Rounding(SCALE, GRID, zero_point=ZERO), way
         self.head = nn.Linear(columns, 5)
-        self.weight_quantizer = rounding(
+        self.weight_quantizer = Rounding(
             self.head.weight.detach().abs().amax(1) / 127, (-127, 127), axis=0
         )
 
@@ -56,11 +55,9 @@ def nodes(program: torch.export.ExportedProgram, name: str) -> list[fx.Node]:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_a_layer_reads_a_dequantization_whatever_moves_before_it(
-    rounding: Rounding, name: str
-) -> None:
+def test_a_layer_reads_a_dequantization_whatever_moves_before_it(name: str) -> None:
     way = WAYS[name]
-    model = Moved(rounding, way, way(image()).shape[-1]).eval()
+    model = Moved(way, way(image()).shape[-1]).eval()
     program = export_program(model, image())
     (layer,) = nodes(program, "aten.linear")
     assert "dequantize_per_tensor" in str(layer.args[0].target)
@@ -68,13 +65,13 @@ def test_a_layer_reads_a_dequantization_whatever_moves_before_it(
     torch.testing.assert_close(program.module()(image()), model(image()), rtol=0, atol=1e-5)
 
 
-def test_each_reader_has_a_dequantization_of_its_own(rounding: Rounding) -> None:
+def test_each_reader_has_a_dequantization_of_its_own() -> None:
     class Three(Moved):
         def forward(self, x: Tensor) -> Tensor:
             y, weight = self.quantizer(x).flatten(2), self.weight_quantizer(self.head.weight)
             return F.linear(y, weight) + F.linear(y, weight, self.head.bias) + y.sum()
 
-    model = Three(rounding, WAYS["dropout"], 36).eval()
+    model = Three(WAYS["dropout"], 36).eval()
     program = export_program(model, image())
     reads = nodes(program, "dequantize_per_tensor")
     assert [len(node.users) for node in reads] == [1, 1, 1]
@@ -82,8 +79,8 @@ def test_each_reader_has_a_dequantization_of_its_own(rounding: Rounding) -> None
     assert torch.equal(program.module()(image()), model(image()))
 
 
-def test_what_computes_between_is_left_in_float(rounding: Rounding) -> None:
-    model = Moved(rounding, lambda x: x.mean(2), 6).eval()
+def test_what_computes_between_is_left_in_float() -> None:
+    model = Moved(lambda x: x.mean(2), 6).eval()
     program = export_program(model, image())
     (layer,) = nodes(program, "aten.linear")
     assert "mean" in str(layer.args[0].target)
@@ -91,10 +88,8 @@ def test_what_computes_between_is_left_in_float(rounding: Rounding) -> None:
 
 
 @pytest.mark.parametrize("padding", [{"value": 0.4}, {"mode": "reflect"}])
-def test_padding_with_other_values_is_left_in_float(
-    rounding: Rounding, padding: dict[str, Any]
-) -> None:
-    model = Moved(rounding, lambda x: F.pad(x, (1, 1, 1, 1), **padding), 8).eval()
+def test_padding_with_other_values_is_left_in_float(padding: dict[str, Any]) -> None:
+    model = Moved(lambda x: F.pad(x, (1, 1, 1, 1), **padding), 8).eval()
     program = export_program(model, image())
     (layer,) = nodes(program, "aten.linear")
     assert "dequantize" not in str(layer.args[0].target)
@@ -102,9 +97,9 @@ def test_padding_with_other_values_is_left_in_float(
 
 
 @pytest.mark.parametrize("scale", [SCALE, 0.05])
-def test_tensors_are_joined_as_integers_on_one_grid_only(rounding: Rounding, scale: float) -> None:
-    other = rounding(scale, GRID, zero_point=ZERO)
-    model = Moved(rounding, lambda x: torch.cat([x, other(image().exp())], 1), 6).eval()
+def test_tensors_are_joined_as_integers_on_one_grid_only(scale: float) -> None:
+    other = Rounding(scale, GRID, zero_point=ZERO)
+    model = Moved(lambda x: torch.cat([x, other(image().exp())], 1), 6).eval()
     program = export_program(model, image())
     (layer,) = nodes(program, "aten.linear")
     is_joined = "dequantize" in str(layer.args[0].target)
@@ -112,37 +107,37 @@ def test_tensors_are_joined_as_integers_on_one_grid_only(rounding: Rounding, sca
     assert torch.equal(program.module()(image()), model(image()))
 
 
-def test_dropout_that_stays_at_work_stays_in_the_program(rounding: Rounding) -> None:
-    model = Moved(rounding, lambda x: F.dropout(x, 0.5, training=True), 6).eval()
+def test_dropout_that_stays_at_work_stays_in_the_program() -> None:
+    model = Moved(lambda x: F.dropout(x, 0.5, training=True), 6).eval()
     program = export_program(model, image())
     assert len(nodes(program, "dropout")) == 1
 
 
-def test_a_tensor_quantized_twice_on_one_grid_is_quantized_once(rounding: Rounding) -> None:
-    again = rounding(SCALE, GRID, zero_point=ZERO)
-    model = Moved(rounding, lambda x: again(x.flatten(1)), 144).eval()
+def test_a_tensor_quantized_twice_on_one_grid_is_quantized_once() -> None:
+    again = Rounding(SCALE, GRID, zero_point=ZERO)
+    model = Moved(lambda x: again(x.flatten(1)), 144).eval()
     program = export_program(model, image())
     assert len(nodes(program, "decomposed.quantize_per_tensor")) == 1
     assert torch.equal(program.module()(image()), model(image()))
 
 
-def test_a_tensor_quantized_on_two_grids_is_quantized_twice(rounding: Rounding) -> None:
-    again = rounding(2 * SCALE, GRID, zero_point=ZERO)
-    model = Moved(rounding, lambda x: again(x.flatten(1)), 144).eval()
+def test_a_tensor_quantized_on_two_grids_is_quantized_twice() -> None:
+    again = Rounding(2 * SCALE, GRID, zero_point=ZERO)
+    model = Moved(lambda x: again(x.flatten(1)), 144).eval()
     program = export_program(model, image())
     assert len(nodes(program, "decomposed.quantize_per_tensor")) == 2
     assert torch.equal(program.module()(image()), model(image()))
 
 
-def test_columns_are_stored_as_rows(rounding: Rounding) -> None:
+def test_columns_are_stored_as_rows() -> None:
     class Columns(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             torch.manual_seed(0)
             self.weight, self.bias = nn.Parameter(torch.randn(6, 5)), nn.Parameter(torch.randn(5))
             scale = self.weight.detach().abs().amax(0) / 127
-            self.quantizer = rounding(SCALE, GRID, zero_point=ZERO)
-            self.weight_quantizer = rounding(scale, (-127, 127), axis=1)
+            self.quantizer = Rounding(SCALE, GRID, zero_point=ZERO)
+            self.weight_quantizer = Rounding(scale, (-127, 127), axis=1)
 
         def forward(self, x: Tensor) -> Tensor:
             rows = self.quantizer(x).flatten(0, 2)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from typing_extensions import override
 
 import nncfx
 from nncfx.quantization.simulation.float_kernels import (
@@ -22,22 +21,11 @@ from nncfx.quantization.simulation.float_kernels import (
 )
 from nncfx.quantization.simulation.integer_sums import BatchNorm
 from onnx_files import run_file
+from small_models import Applied
 
 pytestmark = pytest.mark.skipif(
     platform.machine() not in {"x86_64", "AMD64"}, reason="the polynomials are those of x86"
 )
-
-
-class Applied(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    @override
-    def forward(self, x: Tensor) -> Tensor:
-        return self.function(x)
 
 
 def executed(model: nn.Module, x: Tensor, folder: Path) -> Tensor:

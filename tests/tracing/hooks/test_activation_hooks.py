@@ -16,9 +16,8 @@ from nncfx.errors import TracingError
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, PostSite, PreSite, run
 from nncfx.tracing.calls.tensors import tensors_in
+from small_models import inputs, make
 
-Make: TypeAlias = Callable[[str], nn.Module]
-Inputs: TypeAlias = Callable[[str], Any]
 Case: TypeAlias = Any  # of conftest, which a test module cannot import
 
 
@@ -191,7 +190,7 @@ def test_a_keyword_argument_of_a_module_is_hooked() -> None:
     assert torch.equal(model(x), doubled)
 
 
-def test_only_the_hooked_modules_change_their_class(make: Make, inputs: Inputs) -> None:
+def test_only_the_hooked_modules_change_their_class() -> None:
     model = wrap(make("LeNet"), inputs("LeNet"))
     hook(model, PostSite("LeNet/Conv2d[conv1]/conv2d_0"))
     assert type(model.conv1) is not nn.Conv2d

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import cast
 
 import pytest
 import torch
@@ -12,9 +12,7 @@ import nncfx
 from nncfx.errors import GraphError, HookError
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, WeightSite
-
-Make: TypeAlias = Callable[[str], nn.Module]
-Inputs: TypeAlias = Callable[[str], Any]
+from small_models import inputs, make
 
 
 def hook(model: NNCFNetwork, site: WeightSite, module: nn.Module) -> None:
@@ -75,9 +73,7 @@ def test_a_hook_at_each_name_of_one_module_is_applied_once(halve: nn.Module) -> 
     assert torch.allclose(model(x), raw * 0.25)  # two calls, each with half of the weight
 
 
-def test_a_parameter_of_the_root_can_be_hooked(
-    make: Make, inputs: Inputs, halve: nn.Module
-) -> None:
+def test_a_parameter_of_the_root_can_be_hooked(halve: nn.Module) -> None:
     model = wrap(make("Mixed"), inputs("Mixed"))
     before = model.scale.clone()
     hook(model, WeightSite("", "scale"), halve)

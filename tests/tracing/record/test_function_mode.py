@@ -1,8 +1,5 @@
 """Promises of nncfx.tracing.record.function_mode."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
@@ -10,6 +7,7 @@ from torch import nn
 from nncfx.errors import TracingError
 from nncfx.tracing import ExampleInputs, TracedCall, trace
 from nncfx.tracing.record.function_mode import watch_shapes
+from small_models import inputs, make
 
 
 class _Watcher:
@@ -40,9 +38,7 @@ def _watched(model: nn.Module, inputs: ExampleInputs) -> _Watcher:
     return watchers[0]
 
 
-def test_a_watcher_sees_the_operations_that_a_trace_writes_down(
-    make: Callable[[str], nn.Module], inputs: Callable[[str], Any]
-) -> None:
+def test_a_watcher_sees_the_operations_that_a_trace_writes_down() -> None:
     model = make("Mixed")
     graph = trace(model, inputs("Mixed"))
     seen = [call for call in _watched(model, inputs("Mixed")).calls if call.address]

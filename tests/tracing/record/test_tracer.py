@@ -1,6 +1,5 @@
 """Promises of nncfx.tracing.record.tracer."""
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import networkx as nx
@@ -11,14 +10,12 @@ from torch import nn
 from nncfx.errors import ArgumentError, NNCFXError, TracingError
 from nncfx.graph import NNCFGraph, TensorInfo, total_macs
 from nncfx.tracing import TracedCall, trace
+from small_models import inputs, make
 
 Case: TypeAlias = Any  # of conftest, which a test module cannot import
 
-Make = Callable[[str], nn.Module]
-Inputs = Callable[[str], Any]
 
-
-def test_lenet_has_the_addresses_of_nncf(make: Make, inputs: Inputs) -> None:
+def test_lenet_has_the_addresses_of_nncf() -> None:
     # facts/nncf.md, section 6
     assert trace(make("LeNet"), inputs("LeNet")).addresses == [
         "LeNet/Conv2d[conv1]/conv2d_0",
@@ -34,9 +31,7 @@ def test_lenet_has_the_addresses_of_nncf(make: Make, inputs: Inputs) -> None:
     ]
 
 
-def test_nested_modules_operators_and_in_place_calls_are_spelt_as_nncf_does(
-    make: Make, inputs: Inputs
-) -> None:
+def test_nested_modules_operators_and_in_place_calls_are_spelt_as_nncf_does() -> None:
     assert trace(make("Mixed"), inputs("Mixed")).addresses == [
         "Mixed/ModuleList[blocks]/Linear[0]/linear_0",
         "Mixed/relu_0",
@@ -52,14 +47,14 @@ def test_nested_modules_operators_and_in_place_calls_are_spelt_as_nncf_does(
     ]
 
 
-def test_a_shared_module_counts_its_calls(make: Make, inputs: Inputs) -> None:
+def test_a_shared_module_counts_its_calls() -> None:
     addresses = trace(make("Shared"), inputs("Shared")).addresses
     assert [one for one in addresses if "linear" in one] == [
         f"Shared/Linear[layer]/linear_{number}" for number in range(3)
     ]
 
 
-def test_attention_is_taken_apart_and_connected(make: Make, inputs: Inputs) -> None:
+def test_attention_is_taken_apart_and_connected() -> None:
     graph = trace(make("Attention"), inputs("Attention"))
     scope = "TransformerEncoderLayer/MultiheadAttention[self_attn]"
     assert f"{scope}/scaled_dot_product_attention_0" in graph.addresses
@@ -80,7 +75,7 @@ def test_tracing_twice_gives_equal_graphs(case: Case) -> None:
     assert trace(model, case.inputs) == trace(model, case.inputs)
 
 
-def test_parameters_are_inputs_with_names(make: Make, inputs: Inputs) -> None:
+def test_parameters_are_inputs_with_names() -> None:
     conv = trace(make("LeNet"), inputs("LeNet")).find("LeNet/Conv2d[conv1]/conv2d_0")
     assert dict(conv.parameters) == {1: "conv1.weight", 2: "conv1.bias"}
     assert conv.inputs == tuple(
@@ -90,9 +85,7 @@ def test_parameters_are_inputs_with_names(make: Make, inputs: Inputs) -> None:
     assert (conv.module, conv.module_type, conv.index) == ("conv1", "Conv2d", 0)
 
 
-def test_a_parameter_used_by_an_operator_is_an_input_with_a_name(
-    make: Make, inputs: Inputs
-) -> None:
+def test_a_parameter_used_by_an_operator_is_an_input_with_a_name() -> None:
     product = trace(make("Mixed"), inputs("Mixed")).find("Mixed/__mul___0")
     assert dict(product.parameters) == {1: "scale"}
 
@@ -104,7 +97,7 @@ def test_a_shared_weight_is_named_as_its_reader_has_it() -> None:
     assert [one.parameters[1] for one in graph.operations] == ["0.weight", "1.weight"]
 
 
-def test_ports_of_a_chunk_reach_the_ports_of_a_cat(make: Make, inputs: Inputs) -> None:
+def test_ports_of_a_chunk_reach_the_ports_of_a_cat() -> None:
     edges = trace(make("Mixed"), inputs("Mixed")).incoming("Mixed/cat_0")
     assert [(edge.source, edge.source_port, edge.target_port) for edge in edges] == [
         ("Mixed/chunk_0", 0, 0),
@@ -169,7 +162,7 @@ def test_the_calls_of_an_unregistered_module_are_its_callers() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_the_model_is_left_as_it_was(make: Make, inputs: Inputs, *, training: bool) -> None:
+def test_the_model_is_left_as_it_was(*, training: bool) -> None:
     model = make("Mixed").train(training)
     model.get_submodule("blocks.0").eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -193,7 +186,7 @@ def test_tracing_is_in_evaluation_mode_unless_asked() -> None:
     assert trace(Model().eval(), torch.zeros(1), train=True).addresses == ["Model/relu_0"]
 
 
-def test_on_the_meta_device_the_graph_is_the_same(make: Make, inputs: Inputs) -> None:
+def test_on_the_meta_device_the_graph_is_the_same() -> None:
     on_meta = trace(make("LeNet").to("meta"), inputs("LeNet").to("meta"))
     assert on_meta == trace(make("LeNet"), inputs("LeNet"))
 
@@ -238,7 +231,7 @@ def test_observers_see_every_tensor_producing_call_in_order() -> None:
     ]
 
 
-def test_refused_inputs_are_explained_with_the_models_own_error(make: Make) -> None:
+def test_refused_inputs_are_explained_with_the_models_own_error() -> None:
     model = make("LeNet")
     with pytest.raises(TracingError, match="LeNet refuses the example inputs") as caught:
         trace(model, torch.zeros(1, 3, 32, 32))
