@@ -6,6 +6,7 @@ from nncfx.evidence.evidence import Evidence, ModelFacts
 from nncfx.evidence.judgement import Judgement
 from nncfx.report.format import (
     bytes_text,
+    interval_text,
     level_text,
     metric_change_text,
     metric_text,
@@ -140,8 +141,8 @@ def _speed(dense: ModelFacts, compressed: ModelFacts) -> Claim:
         return Claim(
             figure="No clear",
             label="change of latency",
-            detail=f"the intervals overlap: dense {_interval(intervals[0])}, compressed "
-            f"{_interval(intervals[1])}; the ratio of the medians is {ratio_text(ratio)}",
+            detail=f"the intervals overlap: dense {interval_text(intervals[0])}, compressed "
+            f"{interval_text(intervals[1])}; the ratio of the medians is {ratio_text(ratio)}",
             verdict="open",
         )
     faster = low > 1
@@ -251,7 +252,3 @@ def _verdict(judgement: Judgement) -> str:
     if not judgement.is_inside:
         return "bad"
     return "good" if judgement.is_sure and judgement.held_out else "open"
-
-
-def _interval(ends: tuple[float, float]) -> str:
-    return f"{significant_text(ends[0])} to {significant_text(ends[1])} ms"

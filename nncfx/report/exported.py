@@ -1,6 +1,7 @@
 """The table of the exported file beside the dense model's."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.exported import ExportedFile
@@ -11,7 +12,7 @@ from nncfx.report.format import (
     milliseconds_text,
     titled,
 )
-from nncfx.report.tables import ABSENT, SummaryRow, change_text
+from nncfx.report.tables import ABSENT, SummaryRow, change_text, summary_row
 from nncfx.runtimes import call_words
 
 __all__ = ["exported_table"]
@@ -27,28 +28,18 @@ def _rows(file: ExportedFile, metric: str) -> Iterator[SummaryRow]:
     if file.metric is not None:
         before, after = file.dense_metric, file.metric
         change = ABSENT if before is None else metric_change_text(after - before, metric)
-        yield _row(titled(metric), before, after, lambda one: metric_text(one, metric), change)
+        text = partial(metric_text, metric=metric)
+        yield summary_row(titled(metric), (before, after), text, change)
     sizes = file.dense_bytes, file.bytes
-    yield _row("ONNX file", *sizes, bytes_text, change_text(*sizes, ("smaller", "larger")))
+    smaller = change_text(*sizes, ("smaller", "larger"))
+    yield summary_row("ONNX file", sizes, bytes_text, smaller)
     if file.latency_ms is not None and file.speed_up is not None:
         change = change_text(file.speed_up, 1.0, ("faster", "slower"))
         # results of before do not say of which call
         call = "" if file.batch is None else f", {call_words(file.batch, file.threads)}"
-        yield _row(
+        yield summary_row(
             f"Latency, median, {file.runtime}{call}; change turn by turn",
-            file.dense_latency_ms,
-            file.latency_ms,
+            (file.dense_latency_ms, file.latency_ms),
             milliseconds_text,
             change if file.is_clear else "no clear change",
         )
-
-
-def _row(
-    name: str, before: float | None, after: float, text: Callable[[float], str], change: str
-) -> SummaryRow:
-    return SummaryRow(
-        name=name,
-        dense=ABSENT if before is None else text(before),
-        compressed=text(after),
-        change=change,
-    )

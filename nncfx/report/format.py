@@ -8,6 +8,7 @@ __all__ = [
     "MINUS",
     "bytes_text",
     "count_text",
+    "interval_text",
     "is_fraction_metric",
     "level_text",
     "metric_change_text",
@@ -110,6 +111,11 @@ def milliseconds_text(value: float) -> str:
     '0.412 ms'
     """
     return f"{significant_text(value)} ms"
+
+
+def interval_text(ends: tuple[float, float]) -> str:
+    """Return an interval of milliseconds."""
+    return f"{significant_text(ends[0])} to {significant_text(ends[1])} ms"
 
 
 def seconds_text(value: float) -> str:

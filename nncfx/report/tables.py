@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from nncfx.evidence.evidence import Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
 from nncfx.report.chart import outcome
 from nncfx.report.format import (
     bytes_text,
     count_text,
+    interval_text,
     level_text,
     metric_change_text,
     metric_text,
@@ -27,6 +30,7 @@ __all__ = [
     "TrialCells",
     "change_text",
     "layer_table",
+    "summary_row",
     "summary_table",
     "trial_table",
 ]
@@ -83,6 +87,20 @@ class LayerCells:
     bar_after: str
 
 
+ValueT = TypeVar("ValueT")
+
+
+def summary_row(
+    name: str,
+    pair: tuple[ValueT | None, ValueT | None],
+    text: Callable[[ValueT], str],
+    change: str,
+) -> SummaryRow:
+    """Return the row of what was measured of the dense and the compressed model; else a dash."""
+    before, after = (ABSENT if one is None else text(one) for one in pair)
+    return SummaryRow(name=name, dense=before, compressed=after, change=change)
+
+
 def summary_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
     """Return the rows of dense against compressed; a dash where nothing was measured."""
     dense, compressed = evidence.dense, evidence.compressed
@@ -93,13 +111,8 @@ def summary_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
         text: Callable[[float], str],
         words: tuple[str, str],
     ) -> SummaryRow:
-        before, after = value(dense), value(compressed)
-        return SummaryRow(
-            name=name,
-            dense=ABSENT if before is None else text(before),
-            compressed=ABSENT if after is None else text(after),
-            change=change_text(before, after, words),
-        )
+        pair = value(dense), value(compressed)
+        return summary_row(name, pair, text, change_text(*pair, words))
 
     fewer, smaller, faster = ("fewer", "more"), ("smaller", "larger"), ("faster", "slower")
     rows = (
@@ -138,12 +151,9 @@ def _metric_rows(evidence: Evidence) -> list[SummaryRow]:
         kind = "test" if judgement.held_out else f"{judgement.data}, which chose the model too"
 
     def row(kind: str, before: float, after: float) -> SummaryRow:
-        return SummaryRow(
-            name=titled(metric) + (f", {kind}" if kind else ""),
-            dense=metric_text(before, metric),
-            compressed=metric_text(after, metric),
-            change=metric_change_text(after - before, metric),
-        )
+        name = titled(metric) + (f", {kind}" if kind else "")
+        change = metric_change_text(after - before, metric)
+        return summary_row(name, (before, after), partial(metric_text, metric=metric), change)
 
     rows = [row(kind, evidence.dense.accuracy, evidence.compressed.accuracy)]
     chosen = [
@@ -293,18 +303,7 @@ def _interval_row(dense: ModelFacts, compressed: ModelFacts) -> SummaryRow:
     else:
         apart = ends[0][0] > ends[1][1] or ends[1][0] > ends[0][1]
         change = "apart" if apart else "overlap: no clear change"
-    texts = [
-        ABSENT
-        if pair is None
-        else f"{significant_text(pair[0])} to {significant_text(pair[1])} ms"
-        for pair in ends
-    ]
-    return SummaryRow(
-        name="Latency, interval of the median",
-        dense=texts[0],
-        compressed=texts[1],
-        change=change,
-    )
+    return summary_row("Latency, interval of the median", ends, interval_text, change)
 
 
 def change_text(before: float | None, after: float | None, words: tuple[str, str]) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from torch import Tensor, nn
@@ -74,7 +73,6 @@ def correct_biases(
     model: NNCFNetwork,
     batches: Iterable[ExampleInputs],
     *,
-    float_weights: Mapping[str, Tensor] = MappingProxyType({}),
     float_means: FloatMeans | None = None,
     was_asked: bool = True,
 ) -> dict[str, float]:
@@ -92,8 +90,6 @@ def correct_biases(
     Args:
         model: With quantizers, calibrated. It runs in evaluation mode.
         batches: Inputs of the model, at least one; the more, the better the means.
-        float_weights: Weights by name as they were before they were rounded in place: what the
-            channels are to be near to. Those of `model` if not given.
         float_means: What `noting_means` noted of the same batches, in place of a run in float.
         was_asked: Whether to log that there is nothing to correct.
 
@@ -113,7 +109,7 @@ def correct_biases(
         return {}
     notes: dict[Site, Note] = {PostSite(address): one.note for address, one in shifts.items()}
     if float_means is None:
-        batches = in_float_first(model, batches, float_weights)
+        batches = in_float_first(model, batches)
     else:
         for address, one in shifts.items():
             one.expect(float_means[address])

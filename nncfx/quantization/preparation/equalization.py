@@ -34,11 +34,14 @@ _OF_CHANNELS: Final = _ELEMENTWISE | {
 """The same for whole channels on axis 1."""
 
 
+_SWEEPS: Final = 20
+"""How often at most to go through all pairs, which change each other's ranges."""
+
+
 def equalize_layers(
     model: nn.Module,
     example_inputs: ExampleInputs,
     *,
-    sweeps: int = 20,
     was_asked: bool = True,
 ) -> tuple[tuple[str, str], ...]:
     """Let each two layers in a row share ranges, in place; return the names of these pairs.
@@ -51,7 +54,6 @@ def equalize_layers(
     Args:
         model: Plain, or wrapped without hooks.
         example_inputs: With which to trace it.
-        sweeps: How often at most to go through all pairs, which change each other's ranges.
         was_asked: Whether to log that there is no such pair.
 
     Raises:
@@ -63,7 +65,7 @@ def equalize_layers(
     pairs = _pairs(model, graph_without_hooks(model, example_inputs))
     needs = "two layers of which the second alone reads the first"
     warn_if_none(pairs, "Equalizing", needs, was_asked=was_asked)
-    for _ in range(sweeps):
+    for _ in range(_SWEEPS):
         changes = [_equalize(first, second) for first, second in pairs]
         if max(changes, default=0.0) < 1e-3:  # noqa: PLR2004 (a thousandth of a range)
             break
