@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import nncfx
+from language_models import bert
 from nncfx.algorithms.movement_sparsity.config import MovementSparsityParams
 from nncfx.algorithms.movement_sparsity.controller import (
     ImportanceLoss,
@@ -213,23 +214,10 @@ def test_without_structured_masking_the_masks_stay_as_they_are() -> None:
     assert nncfx.strip(model).get_parameter("0.weight")[3, 0] == 0
 
 
-def bert() -> tuple[nn.Module, dict[str, Tensor]]:
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        intermediate_size=24,
-        max_position_embeddings=16,
-    )
-    model = transformers.BertForSequenceClassification(config).eval()
-    return model, {"input_ids": torch.arange(8).reshape(1, 8)}
-
-
 def test_nncfs_config_for_bert_removes_heads_and_neurons_that_thinning_then_takes_out() -> None:
-    model, inputs = bert()
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 24}
+    model = bert("BertForSequenceClassification", max_position_embeddings=16, **sizes)
+    inputs = {"input_ids": torch.arange(8).reshape(1, 8)}
     structures = [
         {"mode": "block", "sparse_factors": [4, 4], "target_scopes": "{re}.*BertAttention.*"},
         {"mode": "per_dim", "axis": 0, "target_scopes": "{re}.*BertIntermediate.*"},

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.algorithms import QuantizationController
@@ -541,7 +540,6 @@ class Recurrent(nn.Module):
         super().__init__()
         self.gru, self.fc = nn.GRU(4, 4), nn.Linear(4, 2)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.fc(self.gru(x)[0])
         return out

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController
 from nncfx.export import reorder_channels
@@ -23,7 +22,6 @@ class Fork(nn.Module):
         self.left = nn.Conv2d(8, 4, 1)
         self.right = nn.Conv2d(8, 4, 1)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm(self.stem(x))
         x = x + self.body_norm(self.body(x.relu()))

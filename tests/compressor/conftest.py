@@ -1,7 +1,5 @@
 """A small task that trains in a second: bars in noise, with a residual network for it."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
@@ -67,8 +65,3 @@ def trained(task: dict[str, Batches]) -> Bars:
                 F.cross_entropy(model(x), y).backward()
                 optimizer.step()
     return model.eval()
-
-
-@pytest.fixture(scope="session")
-def untrained() -> Callable[[], Bars]:
-    return Bars

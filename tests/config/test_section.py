@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from hypothesis import given
 from hypothesis import strategies as st
-from typing_extensions import override
 
 from nncfx.config import Fault, NNCFConfig, Section, SparsityParams, option, required
 from nncfx.config.option import Limits
@@ -19,7 +18,6 @@ class Inner(Section):
     low: int = option(0, "the low end")
     high: int = option(1, "the high end")
 
-    @override
     def rules(self) -> Iterator[Fault]:
         if self.low > self.high:
             yield Fault(path="low", problem="above 'high'.")

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import nncfx
+from language_models import bert
 from nncfx.controllers import Controller
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
@@ -77,13 +78,8 @@ def test_the_trainer_of_transformers_resumes(tmp_path: Path) -> None:
             control.should_training_stop = state.epoch >= self.last
 
     def trained(folder: Path, last: int, resume: str | None = None) -> nn.Module:
-        torch.manual_seed(0)
-        config = transformers.BertConfig(
-            vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-            intermediate_size=32,
-        )  # fmt: skip
-        bert = transformers.BertForSequenceClassification(config)
-        controller, model = nncfx.create_compressed_model(bert, CONFIG, {"input_ids": tokens[:2]})
+        dense = bert("BertForSequenceClassification")
+        controller, model = nncfx.create_compressed_model(dense, CONFIG, {"input_ids": tokens[:2]})
         arguments = transformers.TrainingArguments(
             str(folder), num_train_epochs=4, save_strategy="epoch", report_to=[], use_cpu=True,
             per_device_train_batch_size=8, disable_tqdm=True,

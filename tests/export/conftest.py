@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 from nncfx.export import ExportResult, export_onnx
 
@@ -17,7 +16,6 @@ class SmallCNN(nn.Module):
         self.body = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8))
         self.head = nn.Linear(8, 5)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.stem(x)
         x = torch.relu(x + self.body(x))

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.export import export_onnx, qdq_violations
@@ -23,7 +22,6 @@ class Shuffled(nn.Module):
         self.units = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(2))
         self.head = nn.Conv2d(8, 4, 1)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.stem(x))
         for unit in self.units:

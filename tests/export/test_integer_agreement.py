@@ -8,7 +8,6 @@ from types import ModuleType
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.export import export_onnx
@@ -57,7 +56,6 @@ def test_the_whole_network_in_integers_differs_in_no_element(
 
 def test_a_weight_computed_in_the_forward_is_no_activation(agreement: ModuleType) -> None:
     class Centred(nn.Linear):
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return nn.functional.linear(x, self.weight - self.weight.mean(), self.bias)
 

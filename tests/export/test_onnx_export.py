@@ -16,7 +16,6 @@ import torch
 from onnx.reference import ReferenceEvaluator
 from torch import nn
 from torch.nn.utils.parametrizations import orthogonal
-from typing_extensions import override
 
 import nncfx
 import nncfx.network
@@ -44,7 +43,6 @@ class TwoInputs(nn.Module):
         self.left = nn.Linear(4, 3)
         self.right = nn.Linear(2, 3)
 
-    @override
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
         total = self.left(a) + self.right(b)
         return {"logits": total, "score": total.sum(1)}
@@ -57,7 +55,6 @@ class TakesAMapping(nn.Module):
         super().__init__()
         self.inner = TwoInputs()
 
-    @override
     def forward(self, scale: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         logits: torch.Tensor = self.inner(**batch)["logits"]
         return scale * logits
@@ -66,7 +63,6 @@ class TakesAMapping(nn.Module):
 class BranchOnValues(nn.Module):
     """What the exporter cannot follow."""
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if x.sum() > 0:
             return x + 1
@@ -76,7 +72,6 @@ class BranchOnValues(nn.Module):
 class NoOnnxForm(nn.Module):
     """An operation that ONNX has not."""
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.linalg.eigvals(x).real
 
@@ -84,7 +79,6 @@ class NoOnnxForm(nn.Module):
 class FixedBatch(nn.Module):
     """A batch of two, whatever comes."""
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.view(2, 4) * 2
 
@@ -92,7 +86,6 @@ class FixedBatch(nn.Module):
 class Halved(nn.Module):
     """A hook that halves."""
 
-    @override
     def forward(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor * 0.5
 

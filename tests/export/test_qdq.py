@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from typing_extensions import override
 
 from nncfx.errors import ExportError
 from nncfx.export import export_onnx
@@ -41,7 +40,6 @@ class Quantized(nn.Module):
         self.positive_q = Rounding(STEP, (0, 255))
         self.body_q = Rounding(STEP, (0, 255), zero_point=100)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = F.conv2d(self.input_q(x), self.stem_weight(self.stem.weight), padding=1)
         x = self.positive_q(F.max_pool2d(torch.relu(self.norm(x)), 2))
@@ -167,7 +165,6 @@ def test_a_mask_on_a_large_weight_is_stored_within_it(tmp_path: Path) -> None:
             self.register_buffer("mask", (torch.rand(1024, 1024) > 0.5).float())
             self.rounding = Rounding(torch.full((1024,), 0.03), (-127, 127), axis=0)
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return F.linear(x, self.rounding(self.weight * self.mask))
 
@@ -244,7 +241,6 @@ def test_a_clamp_before_a_wider_grid_goes_only_where_it_would_keep_a_layer_in_fl
             self.input_q = Rounding(STEP, (-127, 127))
             self.weight_q = Rounding(torch.full((5,), 0.01), (-127, 127), axis=0)
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             x = F.conv2d(self.input_q(x), self.weight_q(self.conv.weight), self.conv.bias)
             return self.input_q(F.relu(x))
@@ -263,7 +259,6 @@ def test_queries_and_keys_on_a_grid_are_multiplied_in_integers(tmp_path: Path) -
             self.query_q = Rounding(STEP, (0, 255), zero_point=128)
             self.key_q = Rounding(STEP, (0, 255), zero_point=120)
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return F.scaled_dot_product_attention(self.query_q(x), self.key_q(2 * x), x)
 
@@ -288,7 +283,6 @@ def test_a_convolution_of_one_pixel_has_the_form_that_ends_in_float(
             self.input_q = Rounding(STEP, (-127, 127))
             self.weight_q = Rounding(torch.full((5,), 0.01), (-127, 127), axis=0)
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             weight = self.weight_q(self.conv.weight)
             return F.conv2d(self.input_q(x), weight, self.conv.bias).flatten(1)
@@ -301,7 +295,6 @@ def test_a_convolution_of_one_pixel_has_the_form_that_ends_in_float(
 
 def test_a_range_that_is_not_frozen_is_refused(tmp_path: Path) -> None:
     class Open(nn.Module):
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             zero = torch.zeros((), dtype=torch.int32)
             return torch.fake_quantize_per_tensor_affine(x, x.abs().max() / 127, zero, -127, 127)

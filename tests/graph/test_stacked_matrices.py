@@ -8,7 +8,6 @@ import onnx
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.graph.stacked_matrices import stacked_matrices
@@ -28,7 +27,6 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.randn(4, 48, 32, generator=generator) / 6)
         self.head = nn.Linear(32, 32)
 
-    @override
     def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
         hidden = torch.bmm(self.up[chosen], x.unsqueeze(-1)).squeeze(-1).relu()
         y: Tensor = self.head(torch.bmm(hidden.unsqueeze(1), self.down[chosen]).squeeze(1))
@@ -38,7 +36,6 @@ class Experts(nn.Module):
 class OneByOne(Experts):
     """The same as a loop over the experts writes it."""
 
-    @override
     def forward(self, x: Tensor, chosen: Tensor) -> Tensor:
         rows = []
         for place, expert in enumerate(chosen.tolist()):
@@ -56,7 +53,6 @@ class Grouped(nn.Module):
         self.up = nn.Parameter(torch.randn(4, 32, 48).bfloat16())
         self.down = nn.Parameter(torch.randn(4, 32, 48).bfloat16())
 
-    @override
     def forward(self, x: Tensor, ends: Tensor) -> Tensor:
         hidden = nn.functional.grouped_mm(x, self.up, offs=ends)
         return nn.functional.grouped_mm(hidden, self.down.transpose(1, 2), offs=ends)
@@ -72,7 +68,6 @@ class Others(nn.Module):
         self.turned = nn.Parameter(torch.randn(4, 8, 8))
         self.table = nn.Parameter(torch.randn(9, 8))
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         picked = x @ self.table[torch.arange(8)]
         picked = picked @ self.heads @ self.turned.transpose(1, 2)

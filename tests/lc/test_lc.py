@@ -17,8 +17,6 @@ from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery, RecoveryData
 from nncfx.schemes import Cluster, Compose, NeuronPrune, Prune, Quantize, footprint_bytes
 from small_models import is_same
 
-IsSame = Callable[[nn.Module, nn.Module], bool]
-
 RECIPE = LC(
     steps=20,
     lr=0.1,

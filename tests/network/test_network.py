@@ -4,20 +4,17 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 from nncfx.errors import ArgumentError, GraphError, TracingError
 from nncfx.network import NNCFNetwork, inputs_for, unwrap, wrap
 from nncfx.tracing import Insertion, PostSite, PreSite, Priority, Site, WeightSite, run
 from nncfx.tracing.calls.tensors import tensors_in
-from small_models import inputs, make
-
-Case: TypeAlias = Any  # of conftest, which a test module cannot import
+from small_models import Case, inputs, make
 
 
 @pytest.fixture
@@ -447,7 +444,6 @@ class Scaled(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(3))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = torch.ops.nncfx_test_network.scaled(x, self.weight)
         return result
@@ -471,7 +467,6 @@ def test_around_an_operator_of_another_library_hooks_stand_where_its_module_is_e
 
 def test_an_operator_of_another_library_beside_other_calls_cannot_be_hooked() -> None:
     class Beside(Scaled):
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x) + 1
 

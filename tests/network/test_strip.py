@@ -1,7 +1,7 @@
 """Promises of nncfx.network.strip."""
 
 import copy
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +12,7 @@ from nncfx.network import NNCFNetwork, strip, wrap
 from nncfx.network.published_state import baked_weights
 from nncfx.tracing import Insertion, PostSite, WeightSite, run
 from nncfx.tracing.calls.tensors import tensors_in
-from small_models import inputs, make
-
-Case: TypeAlias = Any  # of conftest, which a test module cannot import
+from small_models import Case, inputs, make
 
 
 def hooked(model: nn.Module, inputs: object, hook: nn.Module) -> NNCFNetwork:

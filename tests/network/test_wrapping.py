@@ -1,7 +1,6 @@
 """Promises of nncfx.network.wrapping."""
 
 import copy
-from typing import Any, TypeAlias
 
 import pytest
 import torch
@@ -11,9 +10,7 @@ from nncfx.errors import ArgumentError, TracingError
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.tracing import Insertion, PostSite, WeightSite, run, trace
 from nncfx.tracing.calls.tensors import tensors_in
-from small_models import inputs, make
-
-Case: TypeAlias = Any  # of conftest, which a test module cannot import
+from small_models import Case, inputs, make
 
 
 def test_the_wrapped_model_is_the_same_object_of_both_classes() -> None:

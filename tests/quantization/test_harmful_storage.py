@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import quantize
@@ -28,7 +27,6 @@ class Speaker(nn.Module):
         with torch.no_grad():
             self.lstm.get_parameter("weight_ih_l0").div_(self.loudness)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         found: Tensor = self.linear(self.lstm(x)[0][:, -1])
         return found

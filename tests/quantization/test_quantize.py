@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import nncfx
+from language_models import bert
 from nncfx.errors import ArgumentError, CompressionError, GraphError, TracingError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import (
@@ -495,22 +496,16 @@ def test_a_data_set_without_an_iterator_is_read_by_its_numbers() -> None:
 
 def test_the_files_of_transformers_take_a_quantized_model(tmp_path: Path) -> None:
     """Query, key and value read one tensor, and safetensors knows no tensor by two names."""
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32,
-    )  # fmt: skip
     batches = [{"input_ids": torch.randint(0, 50, (2, 8))}]
-    bert = quantize(transformers.BertModel(config).eval(), batches)
-    save_file(bert.state_dict(), tmp_path / "state.safetensors")
-    bert.save_pretrained(tmp_path)
-    expected = bert(**batches[0])[0]
-    for hook in bert.nncf.hooks:
+    model = quantize(bert(), batches)
+    save_file(model.state_dict(), tmp_path / "state.safetensors")
+    model.save_pretrained(tmp_path)
+    expected = model(**batches[0])[0]
+    for hook in model.nncf.hooks:
         hook.hook.step.fill_(1.0)
     for name in ("state", "model"):
-        bert.load_state_dict(load_file(tmp_path / f"{name}.safetensors"))
-        assert torch.equal(bert(**batches[0])[0], expected)
+        model.load_state_dict(load_file(tmp_path / f"{name}.safetensors"))
+        assert torch.equal(model(**batches[0])[0], expected)
 
 
 def test_the_default_is_nearer_to_float_than_the_fast_preset_at_few_bits() -> None:

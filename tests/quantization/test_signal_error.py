@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 from nncfx.quantization import quantization_errors, quantize
 from nncfx.quantization.signal_error import Energies, warn_large_errors
@@ -50,7 +49,6 @@ def test_a_network_that_multiplies_in_the_domain_of_frequencies_is_quantized() -
             self.lift, self.project = nn.Linear(16, 16), nn.Linear(16, 4)
             self.spectrum = nn.Parameter(torch.randn(9, 9, dtype=torch.complex64))
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             frequencies = torch.fft.rfft(self.lift(x))
             return self.project(
@@ -131,7 +129,6 @@ def test_a_layer_that_begins_with_zeros_is_not_named(caplog: pytest.LogCaptureFi
             nn.init.zeros_(self.zero.weight)
             nn.init.zeros_(self.zero.bias)
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             x = torch.relu(self.first(x))
             result: torch.Tensor = self.last(x + self.zero(x))

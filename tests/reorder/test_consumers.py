@@ -2,7 +2,6 @@
 
 import torch
 from torch import nn
-from typing_extensions import override
 
 from nncfx.channels import analyze_channels
 from nncfx.reorder.consumers import Consumer, consumers
@@ -49,7 +48,6 @@ def test_layers_whose_input_cannot_be_selected_have_none() -> None:
             self.stem = nn.Linear(3, 4)
             self.weight = nn.Parameter(torch.randn(2, 4))
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return nn.functional.linear(self.stem(x), self.weight)
 
@@ -63,7 +61,6 @@ def test_a_concatenation_is_read_as_blocks_and_inputs_hold_their_place() -> None
             self.a, self.b = nn.Conv2d(2, 3, 1), nn.Conv2d(2, 2, 1)
             self.both = nn.Conv2d(7, 1, 1)
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.both(torch.cat([self.a(x), x, self.b(x)], 1))
 
@@ -95,7 +92,6 @@ def test_channels_that_stand_apart_in_what_is_read_have_no_reader() -> None:
             super().__init__()
             self.conv, self.head = nn.Conv2d(2, 3, 1), nn.Linear(3 * 16, 1)
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.head(self.conv(x).permute(0, 2, 3, 1).flatten(1))
 

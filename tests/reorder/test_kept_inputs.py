@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 from nncfx.errors import ArgumentError, GraphError
 from nncfx.reorder.kept_inputs import keep_inputs
@@ -19,7 +18,6 @@ class Fork(nn.Module):
         self.stem = nn.Conv2d(3, 8, 1)
         self.left, self.right = nn.Conv2d(8, 2, 1), nn.Conv2d(8, 2, 1)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.stem(x)
         return self.left(x) + self.right(x)
@@ -72,7 +70,6 @@ def test_a_channel_that_is_an_input_of_the_model_cannot_go() -> None:
             super().__init__()
             self.a, self.b = nn.Conv2d(3, 3, 1), nn.Conv2d(6, 3, 1)
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.b(torch.cat([self.a(x), x], 1))
 

@@ -12,7 +12,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from typing_extensions import override
 
 from nncfx import wrap
 from nncfx.channels import analyze_channels
@@ -43,7 +42,6 @@ class Fork(nn.Module):
         self.own = nn.BatchNorm2d(8)
         self.middle = nn.Conv2d(8, 4, 1)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.norm(self.stem(x)))
         return self.left(x) + self.right(x) + self.middle(self.own(x).relu())
@@ -61,7 +59,6 @@ class Dense(nn.Module):
         self.pool = nn.AdaptiveAvgPool2d(2)
         self.head = nn.Linear(20 * 4, 3)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.stem(x)
         x = torch.cat([x, self.one(x).relu()], 1)
@@ -83,7 +80,6 @@ class Residual(nn.Module):
         self.head = nn.ConvTranspose2d(8, 3, 2)
         self.other = nn.Conv2d(8, 3, 2, padding=1)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.act(self.deep(self.stem(x)))
         x = x * self.excite(self.squeeze(x.mean((2, 3), keepdim=True)).relu()).sigmoid()
@@ -102,7 +98,6 @@ class Shuffled(nn.Module):
         self.ba = nn.Conv2d(12, 4, 1)
         self.mixed = nn.Conv2d(12, 4, 1)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         a, b = self.a(x), self.b(x)
         mixed = torch.stack([a, b], 2).flatten(1, 2)

@@ -11,7 +11,6 @@ from pytorchcv.models.resnet import resnet18, resnet50
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
-from typing_extensions import override
 
 from nncfx.channels import analyze_channels
 from nncfx.export import export_onnx, reorder_channels
@@ -42,7 +41,6 @@ class Reordered(nn.Module):
         self.third = nn.Conv2d(8, 16, 3)
         self.register_buffer("channels", torch.arange(0, 24, 3))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.producer(x).relu()
         copied = torch.index_select(x, 1, self.channels)

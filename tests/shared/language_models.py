@@ -4,14 +4,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-transformers = pytest.importorskip("transformers")
-
 
 def language_model(kind: str = "llama", *, seed: int = 0, **changes: object) -> nn.Module:
     """Return a causal language model of these sizes, but for `changes`, by the name of its config.
 
     A config does not look at sizes that it does not know, such as the number of experts.
     """
+    transformers = pytest.importorskip("transformers")
     torch.manual_seed(seed)
     sizes = {
         "vocab_size": 90, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -22,6 +21,17 @@ def language_model(kind: str = "llama", *, seed: int = 0, **changes: object) -> 
     }  # fmt: skip
     config = transformers.AutoConfig.for_model(kind, **sizes | changes)
     return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+def bert(kind: str = "BertModel", **changes: object) -> nn.Module:
+    """Return an encoder of these sizes, but for `changes`, of a class of transformers."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {
+        "vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }  # fmt: skip
+    return getattr(transformers, kind)(transformers.BertConfig(**sizes | changes)).eval()
 
 
 def token_batches(count: int = 3, rows: int = 4, tokens: int = 30) -> list[dict[str, Tensor]]:

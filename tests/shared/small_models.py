@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.nn import functional as F
-from typing_extensions import override
 
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Role
@@ -147,7 +146,6 @@ class Rounding(nn.Module):
         self.register_buffer("zero_point", zero_points)
         self.limits, self.axis = limits, axis
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.axis is None:
             return torch.fake_quantize_per_tensor_affine(

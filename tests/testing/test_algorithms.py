@@ -9,7 +9,6 @@ from typing import Any, ClassVar, final
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from nncfx.config import AlgorithmConfig, option
 from nncfx.controllers import (
@@ -46,7 +45,6 @@ class LossyConfig(AlgorithmConfig):
     algorithm: ClassVar[str] = "lossy"
     power: int = option(1, "how steeply")
 
-    @override
     def to_dict(self) -> dict[str, Any]:
         return {key: value for key, value in super().to_dict().items() if key != "power"}
 
@@ -56,7 +54,6 @@ class ToyHook(nn.Module):
         super().__init__()
         self.register_buffer("scale", torch.ones_like(weight))
 
-    @override
     def forward(self, weight: Tensor) -> Tensor:
         return weight * self.scale
 
@@ -68,7 +65,6 @@ class ToyHook(nn.Module):
 class ToyStatistics(Statistics):
     level: float
 
-    @override
     def to_str(self) -> str:
         return f"{self.level}"
 
@@ -79,11 +75,9 @@ class ToyController(Controller):
         self.hooks = hooks
         self.scheduler = EpochScheduler(self, _Rising(target=0.5), 100)
 
-    @override
     def statistics(self) -> ToyStatistics:
         return ToyStatistics(level=self.level)
 
-    @override
     def _apply(self, level: float) -> None:
         for hook in self.hooks:
             hook.scale.fill_(1)
@@ -92,7 +86,6 @@ class ToyController(Controller):
 
 @dataclasses.dataclass(frozen=True)
 class _Rising(BaselineSchedule):
-    @override
     def level(self, epoch: float) -> float:
         return self.target * min(epoch / 3, 1)
 
@@ -102,7 +95,6 @@ class ToyBuilder(Builder[ToyConfig]):
     handle: ClassVar[type[ToyController]] = ToyController
     priority: ClassVar[int] = Priority.DEFAULT
 
-    @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         return [
             Insertion(
@@ -115,7 +107,6 @@ class ToyBuilder(Builder[ToyConfig]):
             if parameter.ndim > 1
         ]
 
-    @override
     def controller(self, model: NNCFNetwork, insertions: Sequence[Insertion]) -> ToyController:
         return self.handle(model, self.config, [one.hook for one in insertions])  # type: ignore[misc]
 

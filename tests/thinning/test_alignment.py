@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ArgumentError
@@ -55,7 +54,6 @@ class Grouped(nn.Module):
         self.head = nn.Linear(24, 3)
         self.register_buffer("ends", torch.tensor([2, 6], dtype=torch.int32))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.embed(x)
         both = nn.functional.grouped_mm(x, self.up.transpose(1, 2), offs=self.ends)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ThinningError
@@ -31,7 +30,6 @@ class Residual(nn.Module):
         self.outer = nn.Conv2d(24, 16, 3, padding=1)
         self.head = nn.Linear(16, 5)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.norm(self.stem(x)))
         x = torch.relu(x + self.outer(torch.relu(self.inner(x))))
@@ -170,7 +168,6 @@ class Attention(nn.Module):
         self.q, self.k, self.v, self.o = (nn.Linear(32, 32) for _ in range(4))
         self.scale = scale
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         b, n, _ = x.shape
         q, k, v = (one(x).view(b, n, 4, 8).transpose(1, 2) for one in (self.q, self.k, self.v))

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from language_models import bert
 from nncfx.graph import total_macs
 from nncfx.network import unwrap, wrap
 from nncfx.tracing import Insertion, PostSite, PreSite, WeightSite, run, trace
@@ -88,17 +89,9 @@ def test_resnet18_has_its_published_multiply_accumulates() -> None:
 
 
 def test_a_bert_is_wrapped_without_a_trace_in_its_output() -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(
-        vocab_size=64,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-    )
-    ids = torch.randint(0, 64, (2, 7))
+    ids = torch.randint(0, 50, (2, 7))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    holds(transformers.BertModel(config), inputs)
+    holds(bert(), inputs)
 
 
 def test_wrapping_adds_less_than_a_hundredth_of_the_models_memory() -> None:

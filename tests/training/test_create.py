@@ -8,7 +8,6 @@ import pytest
 import torch
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.config import (
@@ -481,7 +480,6 @@ def test_a_builder_that_returns_nothing_is_told(
 
 def test_a_controller_without_a_scheduler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     class Unscheduled(Controller):
-        @override
         def statistics(self) -> Statistics:
             raise NotImplementedError
 

@@ -1,6 +1,7 @@
 """Pretrained architectures, compressed in several ways, come back from their files."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 import nncfx
+from language_models import bert as encoder
 from nncfx.quantization.weight_only import quantize_weights
 from nncfx.thinning import thin
 from nncfx.tracing import ExampleInputs, run
@@ -38,18 +40,7 @@ def mobilenet() -> nn.Module:
     return models.mobilenetv2_wd4().eval()
 
 
-def bert() -> nn.Module:
-    models = pytest.importorskip("transformers", reason="needs transformers")
-    torch.manual_seed(0)
-    config = models.BertConfig(
-        vocab_size=128,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=128,
-        return_dict=False,
-    )
-    return models.BertModel(config).eval()
+bert = partial(encoder, hidden_size=64, intermediate_size=128, return_dict=False)
 
 
 def assert_back(

@@ -33,7 +33,6 @@ AREAS: Final = 5
 _UNARY: Final = 12
 _LOW_BITS: Final = AREAS * AREA
 _SIGNS: Final = _LOW_BITS + 13 + 16 + LEVELS + 1
-_USED: Final = _SIGNS + 27 + 1 + 3 * POSITIONS + 3 * POSITIONS
 CONTEXTS: Final = 8192
 _LAST: Final = CONTEXTS * DECISIONS - 1
 MIXERS: Final = 8

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from nncfx.algorithms.channel_pruning.activity import channel_activity
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController
@@ -165,7 +164,6 @@ def test_a_layer_may_be_given_its_input_by_name() -> None:
             super().__init__()
             self.layers = net()
 
-        @override
         def forward(self, x: Tensor) -> Tensor:
             y: Tensor = self.layers[2](input=self.layers[1](self.layers[0](x)))
             return y

@@ -10,7 +10,6 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
 )
-from typing_extensions import override
 
 import nncfx
 from nncfx.controllers import (
@@ -28,7 +27,6 @@ from nncfx.network import NNCFNetwork
 class Applied(Statistics):
     levels: tuple[float, ...]
 
-    @override
     def to_str(self) -> str:
         return f"levels {self.levels}"
 
@@ -42,11 +40,9 @@ class Recorder(Controller):
         self.scheduler = EpochScheduler(self, BaselineSchedule(target=0.5), freeze_epoch=0)
         self.compression_loss = lambda: torch.tensor(1.0)
 
-    @override
     def _apply(self, level: float) -> None:
         self.applied.append(level)
 
-    @override
     def statistics(self) -> Applied:
         return Applied(levels=tuple(self.applied))
 
@@ -364,7 +360,6 @@ class Plain(Controller):
 
     has_level = False
 
-    @override
     def statistics(self) -> Applied:
         return Applied(levels=())
 

@@ -6,7 +6,6 @@ import io
 import torch
 from rich.console import Console
 from torch import nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.controllers import CompositeStatistics, Statistics
@@ -24,7 +23,6 @@ class Layers(Statistics):
     level: float
     layers: tuple[Layer, ...]
 
-    @override
     def to_str(self) -> str:
         return "layers"
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.controllers.base.unread_weights import unread_weights
@@ -22,7 +21,6 @@ class Branching(nn.Module):
         super().__init__()
         self.above, self.below = nn.Linear(6, 3), nn.Linear(6, 3)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.above(x) if x.mean() > 0 else self.below(x)
         return result
@@ -57,7 +55,6 @@ class Whole(nn.Module):
         self.tied = nn.Linear(6, 5, bias=False)
         self.tied.weight = self.table.weight
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         y = self.table(x)
         y = self.recurrent(y)[0]
@@ -79,7 +76,6 @@ class Auxiliary(nn.Module):
         self.stem, self.body = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 16, 3)
         self.aux, self.head = nn.Linear(8, 4), nn.Linear(16, 4)
 
-    @override
     def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         x = self.stem(x).relu()
         result: Tensor = self.head(self.body(x).relu().mean((2, 3)))

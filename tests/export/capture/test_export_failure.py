@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
-from typing_extensions import override
 
 from nncfx.errors import ExportError
 from nncfx.export import export_onnx
@@ -121,7 +120,6 @@ class Energy(nn.Module):
         self.net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
         self.is_functional = is_functional
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         if self.is_functional:
             return vmap(grad(lambda one: self.net(one).squeeze(-1)))(x)
@@ -140,7 +138,6 @@ def test_derivatives_in_a_forward_are_told(tmp_path: Path, *, is_functional: boo
 class Cleared(nn.Module):
     """Clears places that it takes from a tensor one by one, as UDOP does."""
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         kept = torch.ones_like(x[0])
         rows = tuple(x.long()[:, 0])

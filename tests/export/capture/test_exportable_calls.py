@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution, Normal
-from typing_extensions import override
 
 import nncfx
 
@@ -23,7 +22,6 @@ class Policy(nn.Module):
         super().__init__()
         self.mean, self.deviation = nn.Linear(8, 2), nn.Linear(8, 2)
 
-    @override
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         chosen = Normal(self.mean(x), self.deviation(x).exp())
         return chosen.mean, chosen.log_prob(chosen.mean + 0.1).sum(1)
@@ -68,7 +66,6 @@ def test_weighted_bags_are_exported(tmp_path: Path) -> None:
             super().__init__()
             self.bag = nn.EmbeddingBag(50, 8, mode="sum")
 
-        @override
         def forward(self, indices: Tensor, weights: Tensor) -> Tensor:
             result: Tensor = self.bag(indices, per_sample_weights=weights)
             return result
@@ -101,7 +98,6 @@ class Loss(nn.Module):
         self.ndim, self.is_class = ndim, is_class
         self.loss = nn.CrossEntropyLoss(**options)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         x = x[0] if self.ndim == 1 else x
         x = x.unsqueeze(-1).expand(3, 8, 2) * torch.tensor([1.0, -2.0]) if self.ndim == 3 else x
@@ -142,7 +138,6 @@ def test_cross_entropies_are_torchs(
 
 
 class ReadThroughData(nn.Linear):
-    @override
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight.data, self.bias)
 
@@ -150,7 +145,6 @@ class ReadThroughData(nn.Linear):
 class WrittenThroughData(nn.Linear):
     """Keeps the rows of its weight at length 1, past autograd."""
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         self.weight.data.copy_(nn.functional.normalize(self.weight.data, dim=1))
         return super().forward(x)
@@ -159,7 +153,6 @@ class WrittenThroughData(nn.Linear):
 class Codebook(nn.Linear):
     """Returns the nearest row of its weight, as vector quantizers do."""
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         away = (x[:, None] - self.weight.data[None]).square().sum(-1)
         return nn.functional.embedding(away.argmin(-1), self.weight.data)

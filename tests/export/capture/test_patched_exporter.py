@@ -14,7 +14,6 @@ from onnxscript.rewriter._matcher import SimplePatternMatcher
 from torch import nn
 from torch._export import utils
 from torch.onnx._internal.exporter._registration import ONNXRegistry
-from typing_extensions import override
 
 import nncfx
 from nncfx.export.capture import patched_exporter as module
@@ -26,7 +25,6 @@ class Counted(ir.Graph):
 
     listed = 0
 
-    @override
     def __iter__(self) -> Iterator[ir.Node]:
         self.listed += 1
         return super().__iter__()
@@ -183,7 +181,6 @@ def test_a_logarithm_of_zero_and_a_little_is_finite_in_the_file(tmp_path: Path) 
     """torch.onnx.export alone leaves the addition out, and 0 * log(0) is NaN."""
 
     class Entropy(nn.Module):
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             shares = x.relu()
             return shares * (shares + 1e-12).log()

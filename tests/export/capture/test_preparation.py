@@ -7,7 +7,6 @@ import onnxruntime
 import pytest
 import torch
 from torch import Tensor, fx, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ExportError
@@ -25,7 +24,6 @@ class Calling(nn.Module):
         self.scale = nn.Parameter(torch.linspace(0.5, 1.5, 64).view(8, 8))
         self.last = nn.Linear(8, 2)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         y = torch.relu(self.first(x))
         pooled = (y + self.second(y)).mean((2, 3))
@@ -40,7 +38,6 @@ class Collecting(nn.Module):
         super().__init__()
         self.layer = Calling()
 
-    @override
     def forward(self, *images: Tensor) -> Tensor:
         result: Tensor = self.layer(images[0]) + self.layer(images[1])
         return result
@@ -94,7 +91,6 @@ class Counting(nn.Module):
         self.register_buffer("count", torch.zeros(()))
         self.last: Tensor | None = None
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         self.count += 1
         self.last = self.layer(x)

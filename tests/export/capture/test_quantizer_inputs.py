@@ -7,7 +7,6 @@ import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ExportError
@@ -23,7 +22,6 @@ class Branching(nn.Module):
         torch.manual_seed(0)  # of other weights a runtime may round a tie to the next integer
         self.first, self.last, self.more = nn.Linear(6, 6), nn.Linear(6, 2), more
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(x)
         if self.more and torch.compiler.is_exporting():
@@ -47,7 +45,6 @@ class Twice(nn.Module):
         super().__init__()
         self.inner = Branching(more=more)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.inner(x), self.inner(x.neg())])
 
@@ -67,7 +64,6 @@ def test_calls_that_only_an_export_makes_move_no_quantizer(
 class Elsewhere(Branching):
     """Calls the hooked sum at another place while exported."""
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(x)
         if torch.compiler.is_exporting():
@@ -85,7 +81,6 @@ def test_a_quantizer_whose_place_an_export_goes_past_is_refused(tmp_path: Path) 
 class Narrower(Branching):
     """Sums fewer rows while exported."""
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(x)
         if torch.compiler.is_exporting():
@@ -115,7 +110,6 @@ def test_operations_that_only_a_script_has_move_no_quantizer(tmp_path: Path) -> 
             super().__init__()
             self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
 
-        @override
         def forward(self, x: Tensor) -> Tensor:
             y = fused(self.first(x), x)
             return self.last(torch.tanh(y) * 0.5 + x)
@@ -139,7 +133,6 @@ class Pools(nn.Module):
         super().__init__()
         self.first, self.last = nn.Conv2d(3, 8, 3), nn.Conv2d(16, 4, 1)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(x).relu()
         if torch.onnx.is_in_onnx_export():
@@ -173,7 +166,6 @@ class Either(nn.Module):
         super().__init__()
         self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         y = self.first(x)
         result: Tensor = self.last(y + x if len(x) > 2 else y)
@@ -196,7 +188,6 @@ class Made(nn.Module):
         torch.manual_seed(0)
         self.query, self.value = nn.Linear(6, 6), nn.Linear(6, 6)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         scores = nn.Softmax(dim=-1)(self.query(x) @ x.transpose(1, 2))
         return scores @ self.value(x)  # type: ignore[no-any-return]  # of a module

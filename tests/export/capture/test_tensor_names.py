@@ -7,7 +7,6 @@ import onnx
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.export import export_onnx
@@ -22,7 +21,6 @@ class Strided(nn.Module):
         self.strided = nn.Conv2d(3, 4, 3, stride=2, padding=1)
         self.plain = nn.Conv2d(3, 2, 3, padding=1)
 
-    @override
     def forward(self, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
         half = self.strided(image)
         return half, torch.relu(half), self.plain(image)

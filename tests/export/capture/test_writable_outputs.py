@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from transformers import BartConfig, BartModel, GPT2Config, GPT2LMHeadModel
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ExportError
@@ -49,7 +48,6 @@ class Net(nn.Module):
         super().__init__()
         self.layer, self.way = nn.Linear(3, 2), way
 
-    @override
     def forward(self, x: Tensor) -> object:
         y = self.layer(x)
         return {

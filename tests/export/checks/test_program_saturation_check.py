@@ -15,8 +15,6 @@ from nncfx.processors import byte_sums_saturate
 from nncfx.quantization import QuantizeOptions
 from nncfx.quantization.placement.overflow_fix import OverflowFix
 
-PATH = "nncfx.export.checks.saturation_check"
-
 
 def made(fix: OverflowFix) -> tuple[NNCFNetwork, torch.Tensor]:
     """Two layers of positive weights over positive inputs: every sum of two is near its limit."""

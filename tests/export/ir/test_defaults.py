@@ -8,7 +8,6 @@ import onnx_ir as ir
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.export.ir.defaults import leave_out_defaults
@@ -113,7 +112,6 @@ def test_what_inference_takes_for_something_else_is_kept(tmp_path: Path) -> None
             super().__init__()
             self.bag = nn.EmbeddingBag(20, 33, mode="sum")
 
-        @override
         def forward(self, wave: Tensor, words: Tensor, offsets: Tensor) -> Tensor:
             waves = torch.stft(wave, 64, 32, window=torch.ones(64), return_complex=True)
             return waves.abs().mean(2) + self.bag(words, offsets)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from typing_extensions import override
 
 import nncfx
 from small_models import Applied
@@ -103,7 +102,6 @@ def test_a_query_that_may_look_at_no_key_gets_zeros(
             super().__init__()
             self.all = nn.Linear(6, 24)
 
-        @override
         def forward(self, x: Tensor, mask: Tensor) -> Tensor:
             return F.scaled_dot_product_attention(*self.all(x).chunk(3, -1), attn_mask=mask)
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from typing_extensions import override
 
 from nncfx.export import export_onnx
 from nncfx.runtimes import BuildOptions, runtime_named
@@ -30,7 +29,6 @@ class Relative(nn.Module):
         self.weight_rounding = Rounding(scale, (-127, 127), axis=0)
         self.roundings = nn.ModuleList(Rounding(STEP, BYTE, zero_point=128) for _ in range(3))
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight_rounding(self.projection.weight)
         projected = F.linear(self.roundings[0](self.positions), weight, self.projection.bias)
@@ -49,7 +47,6 @@ class Parts(nn.Module):
         self.roundings = nn.ModuleList(Rounding(STEP, BYTE, zero_point=128) for _ in range(4))
         self.sizes, self.is_computed = sizes, is_computed
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight + self.up @ self.down if self.is_computed else self.weight
         parts = weight.chunk(2) if self.sizes is None else weight.split(self.sizes)
@@ -81,7 +78,6 @@ def test_a_product_of_constants_is_one_constant(runtime: str, width: int, tmp_pa
 
 def test_a_product_that_an_input_enters_is_left(tmp_path: Path) -> None:
     class Entered(Relative):
-        @override
         def forward(self, x: Tensor) -> Tensor:
             return F.linear(self.roundings[0](self.positions + x[:1]), self.projection.weight)
 
@@ -91,7 +87,6 @@ def test_a_product_that_an_input_enters_is_left(tmp_path: Path) -> None:
 
 def test_a_product_that_would_be_stored_in_float_is_left(tmp_path: Path) -> None:
     class WeightsAlone(Relative):
-        @override
         def forward(self, x: Tensor) -> Tensor:
             weight = self.weight_rounding(self.projection.weight)
             return x @ F.linear(self.positions, weight).T
@@ -126,7 +121,6 @@ def test_a_quantizer_that_moves_up_to_a_constant_stores_it(tmp_path: Path) -> No
             self.probe = nn.Parameter(torch.linspace(-1, 1, 24).view(1, 3, 8))
             self.rounding = Rounding(STEP, BYTE, zero_point=128)
 
-        @override
         def forward(self, x: Tensor) -> Tensor:
             return self.rounding(self.probe.repeat(x.shape[0], 1, 1)) @ x.unsqueeze(-1)
 

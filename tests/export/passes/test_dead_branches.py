@@ -6,7 +6,6 @@ import onnx
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.export import export_onnx
@@ -21,7 +20,6 @@ class Residual(nn.Module):
         super().__init__()
         self.stem, self.branch = stem, branch
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.stem(x).relu()
         return torch.relu(x + self.branch(x))
@@ -69,7 +67,6 @@ class TwoBranches(nn.Module):
         nn.init.zeros_(self.first.weight)
         nn.init.zeros_(self.second.weight)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.first(x) + self.second(x)
 
@@ -102,7 +99,6 @@ class ChannelsLast(nn.Module):
         self.scale = nn.Parameter(torch.rand(6))
         nn.init.zeros_(self.last.weight)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.last(self.first(x.permute(0, 2, 3, 1)).relu()) * self.scale
         return x.permute(0, 3, 1, 2)

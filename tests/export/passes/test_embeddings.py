@@ -7,7 +7,6 @@ import onnx
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.quantization import quantize_weights
@@ -24,7 +23,6 @@ class Language(nn.Module):
         if tied:
             self.head.weight = self.embedding.weight
 
-    @override
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         rows = self.embedding(tokens)
         return rows, self.head(torch.tanh(rows))

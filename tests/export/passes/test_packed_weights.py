@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from typing_extensions import override
 
 import nncfx
 from nncfx.export import export_onnx
@@ -43,7 +42,6 @@ class WeightOnly(nn.Module):
         rows = weight.reshape(-1, self.length)
         return getattr(self, f"{name}_rounding")(rows).view_as(weight)
 
-    @override
     def forward(self, indices: torch.Tensor) -> torch.Tensor:
         rows = F.embedding(indices, self.rounded("table"))
         return F.linear(rows, self.rounded("weight"), self.bias)
@@ -94,7 +92,6 @@ class SharedWeight(nn.Module):
         self.bias = nn.Parameter(torch.randn(LENGTH))
         self.rounding = Rounding(self.weight.detach().abs().amax(1) / 127, (-127, 127), axis=0)
 
-    @override
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         rows = torch.tanh(F.linear(rows, self.rounding(self.weight)))
         return F.linear(rows, self.rounding(self.weight), self.bias)
@@ -127,7 +124,6 @@ class Blocks(nn.Module):
             scale, (0, 15), zero_point=(-low.clamp(max=0) / scale).round(), axis=0
         )
 
-    @override
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         weight = self.rounding(self.weight.reshape(-1, 32)).view_as(self.weight)
         return F.linear(rows, weight)
@@ -136,7 +132,6 @@ class Blocks(nn.Module):
 class BlocksOfOutputs(Blocks):
     """A product with a matrix in which neighbouring outputs share a scale, not inputs."""
 
-    @override
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         weight = self.rounding(self.weight.reshape(-1, 32)).view_as(self.weight)
         return F.linear(rows, weight.T, torch.ones(LENGTH))
@@ -153,7 +148,6 @@ class Factor(nn.Module):
         self.rounding = Rounding(self.weight.detach().abs().max() / 127, (-127, 127))
         self.place = place
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weight = self.rounding(self.weight)
         if self.place == "left":

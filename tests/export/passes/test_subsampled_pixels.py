@@ -8,7 +8,6 @@ import onnx
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.quantization import QuantizeOptions
@@ -26,7 +25,6 @@ class Unit(nn.Module):
         self.left, self.right = (nn.Conv2d(16, 16, 1, stride=one) for one in strides)
         self.last = nn.Conv2d(16, 16, 3, padding=1)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.stem(x))
         x = torch.relu(x + self.other(x))

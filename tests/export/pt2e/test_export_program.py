@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ExportError
@@ -33,7 +32,6 @@ class Quantized(nn.Module):
         self.input_q = Rounding(STEP, (-128, 127))
         self.hidden_q = Rounding(STEP, (0, 255))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = F.conv2d(self.input_q(x), self.conv_q(self.conv.weight), self.conv.bias)
         x = self.hidden_q(torch.relu(self.norm(x)).mean((2, 3)))
@@ -94,7 +92,6 @@ def test_activations_are_unsigned(program: torch.export.ExportedProgram) -> None
 
 def test_a_range_that_is_not_frozen_is_refused() -> None:
     class Open(nn.Module):
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             zero = torch.zeros((), dtype=torch.int32)
             return torch.fake_quantize_per_tensor_affine(x, x.abs().max() / 127, zero, -127, 127)
@@ -109,7 +106,6 @@ def test_what_is_concatenated_from_inputs_is_quantized_as_an_activation() -> Non
             super().__init__()
             self.quantizer = Rounding(STEP, (0, 255))
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.quantizer(torch.cat((torch.relu(x), torch.sigmoid(x)), 1))
 
@@ -125,7 +121,6 @@ def test_many_sums_of_two_readers_are_exported_in_linear_time() -> None:
             super().__init__()
             self.quantizer = Rounding(STEP, (0, 255))
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             for _ in range(60):  # 2 ** 60 ways from the end to the input
                 x = x + torch.relu(x)
@@ -157,7 +152,6 @@ def test_a_program_of_two_types_between_integers_is_refused() -> None:
             super().__init__()
             self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4).bfloat16()
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.two(self.one(x).relu().bfloat16())
 

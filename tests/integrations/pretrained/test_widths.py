@@ -1,25 +1,18 @@
 """Which field of a config was narrowed, for models whose widths are made by hand."""
 
+from functools import partial
+
 import pytest
 import torch
-import transformers
 from torch import nn
 
+from language_models import bert as encoder
 from nncfx.integrations.pretrained.widths import with_widths
 
 IDS = {"input_ids": torch.tensor([[5, 9, 11, 3]])}
 
 
-def bert(**sizes: int) -> nn.Module:
-    torch.manual_seed(0)
-    asked = {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "vocab_size": 50,
-    }
-    return transformers.BertModel(transformers.BertConfig(**asked | sizes)).eval()
+bert = partial(encoder, hidden_size=32, intermediate_size=64, num_attention_heads=4)
 
 
 @pytest.mark.parametrize("sizes", [{"intermediate_size": 24}, {}, {"type_vocab_size": 1}])

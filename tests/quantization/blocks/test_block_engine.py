@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from language_models import language_model, token_batches
 from nncfx.errors import ArgumentError, CompressionError
@@ -188,7 +187,6 @@ def test_matrices_that_stay_in_float_are_told(caplog: pytest.LogCaptureFixture) 
             super().__init__()
             self.one, self.again = nn.Linear(32, 32), nn.Linear(32, 32)
 
-        @override
         def forward(self, x: Tensor) -> Tensor:
             y: Tensor = self.again(self.again(self.one(x)))
             return y
@@ -198,7 +196,6 @@ def test_matrices_that_stay_in_float_are_told(caplog: pytest.LogCaptureFixture) 
             super().__init__()
             self.steps = nn.ModuleList([Twice(), Twice()])
 
-        @override
         def forward(self, x: Tensor) -> Tensor:
             for one in self.steps:
                 x = one(x)

@@ -6,7 +6,6 @@ from typing import Literal
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from language_models import language_model
 from nncfx.errors import ArgumentError, CompressionError, GraphError
@@ -109,7 +108,6 @@ def test_recurrent_layers_are_decoded_when_they_are_read() -> None:
             super().__init__()
             self.memory, self.head = nn.GRU(8, 16), nn.Linear(16, 4)
 
-        @override
         def forward(self, x: Tensor) -> Tensor:
             y: Tensor = self.head(self.memory(x)[0])
             return y
@@ -161,7 +159,6 @@ class Edges(nn.Module):
         edges = torch.eye(6) + torch.eye(6).roll(1, 0)
         self.register_buffer("edges", edges.to_sparse(), persistent=False)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         assert isinstance(self.edges, Tensor)
         return self.edges @ self.layer(x)

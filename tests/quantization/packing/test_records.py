@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 import nncfx
 from language_models import language_model
@@ -153,7 +152,6 @@ class Listed(nn.Module):
         self.steps = [nn.Linear(32, 32) for _ in range(2)]
         self.one, self.two = self.steps
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for step in self.steps:
             x = step(x).relu()

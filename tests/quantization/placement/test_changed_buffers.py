@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm
-from typing_extensions import override
 
 import nncfx
 from nncfx.quantization import Quantizer, plan_quantizers
@@ -119,7 +118,6 @@ def test_a_buffer_that_evaluation_writes_to_is_never_part_of_a_weight() -> None:
             super().__init__(8, 8)
             self.register_buffer("factor", torch.ones(8, 1))
 
-        @override
         def forward(self, x: Tensor) -> Tensor:
             result = F.linear(x, self.weight * self.factor, self.bias)
             self.factor *= 0.5
@@ -136,7 +134,6 @@ def test_a_buffer_that_evaluation_writes_to_is_never_part_of_a_weight() -> None:
 
 def test_where_training_cannot_be_tried_it_is_told(caplog: pytest.LogCaptureFixture) -> None:
     class Distributed(MemoryBank):
-        @override
         def forward(self, x: Tensor) -> Tensor:
             if self.training:
                 torch.distributed.barrier()
@@ -150,7 +147,6 @@ def test_where_training_cannot_be_tried_it_is_told(caplog: pytest.LogCaptureFixt
 
 def test_models_without_such_buffers_run_no_forward_for_it() -> None:
     class Training(nn.BatchNorm1d):
-        @override
         def forward(self, x: Tensor) -> Tensor:
             assert not self.training
             return super().forward(x)

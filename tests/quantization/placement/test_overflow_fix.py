@@ -7,7 +7,6 @@ from typing import TypeAlias, cast
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ArgumentError
@@ -90,7 +89,6 @@ class Counted(nn.Module):
         self.table = nn.Embedding(8, 4)
         self.layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.layers(self.table(x))
         return y @ y.mT

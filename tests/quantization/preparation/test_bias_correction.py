@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ArgumentError
@@ -192,7 +191,6 @@ class Experts(nn.Module):
         super().__init__()
         self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         chosen = (x[:, 0] > 0).long()
         y = torch.zeros_like(x)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.network import wrap
@@ -101,7 +100,6 @@ class Turned(nn.Linear):
         weight = layer.weight.detach().clone()
         self.weight = nn.Parameter(weight if spelling == "x @ w.T" else weight.T.contiguous())
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         if self.spelling == "addmm":
             y = torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight)
@@ -123,7 +121,6 @@ class Block(nn.Module):
         if spelling is not None:
             self.up, self.down = Turned(self.up, spelling), Turned(self.down, spelling)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.down(torch.relu(self.up(self.norm(x))))
         return y
@@ -193,7 +190,6 @@ def test_bias_correction_does_the_same_to_it() -> None:
 
 def test_a_matrix_that_two_products_read_is_nobodys_own() -> None:
     class Twice(nn.Linear):
-        @override
         def forward(self, x: Tensor) -> Tensor:
             turned = self.weight.T
             return x @ turned + (x + 1) @ turned

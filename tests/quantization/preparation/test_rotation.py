@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from typing_extensions import override
 
 from nncfx.errors import GraphError
 from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range
@@ -178,7 +177,6 @@ class Decoder(nn.Module):
         self.one, self.head = nn.Linear(16, 16), nn.Linear(16, 20)
         nn.init.normal_(self.norm.weight)
 
-    @override
     def forward(self, tokens: Tensor) -> Tensor:
         y: Tensor = self.step(self, self.embedding(tokens))
         return y

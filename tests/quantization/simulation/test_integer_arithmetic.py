@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import ArgumentError
@@ -37,7 +36,6 @@ class Mixed(nn.Module):
             norm.weight.data = torch.randn(16)
             norm.bias.data = torch.randn(16)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         x = F.max_pool2d(torch.relu(self.norm(self.stem(x))), 2)
         y = F.relu6(self.depthwise_norm(self.depthwise(x)))
@@ -78,7 +76,6 @@ class Gated(nn.Module):
         self.norm.running_var = torch.rand(32) + 0.1
         self.norm.weight.data = torch.randn(32)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.stem(x))
         gate = torch.sigmoid(self.squeeze(x.mean((2, 3))))
@@ -109,7 +106,6 @@ class Resized(nn.Module):
         self.stem, self.other = nn.Conv2d(3, 16, 1), nn.Conv2d(16, 64, 2, stride=2)
         self.head = nn.Linear(64, 8)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.stem(x))
         x = F.interpolate(x, (10, 10), None, "bilinear", align_corners=True)
@@ -140,7 +136,6 @@ class Windows(nn.Module):
         self.stem, self.head = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1)
         self.pool = nn.AvgPool2d(3, 2, padding, ceil_mode=True)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.pool(torch.relu(self.stem(x))))
 
@@ -170,7 +165,6 @@ class PreActivated(nn.Module):
         self.stem, self.other = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
         self.third, self.head = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
         x = self.other(torch.relu(x)) + self.third(torch.relu(x))
@@ -198,7 +192,6 @@ class Moved(nn.Module):
         self.first, self.second = nn.Conv2d(3, 8, 1), nn.Linear(16, 32)
         self.move = move
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         return self.second(self.move(torch.relu(self.first(x))))
 
@@ -257,7 +250,6 @@ def test_both_of_torchs_functions_for_batch_norms_are_followed() -> None:
             self.constants = torch.rand(4, 8) + 0.5
             self.is_low = is_low
 
-        @override
         def forward(self, x: Tensor) -> Tensor:
             x = torch.relu(self.first(x))
             x = torch.cat((x, x * 0.3), 1)
@@ -320,7 +312,6 @@ def test_what_is_changed_in_place_is_no_integer_any_more(
             self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
             self.in_place = in_place
 
-        @override
         def forward(self, x: Tensor) -> Tensor:
             x = self.first(x)
             return self.second(change(x if self.in_place else x * 1))

@@ -8,7 +8,6 @@ import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import StorageError
@@ -26,7 +25,6 @@ class Repeated(nn.Module):
         torch.manual_seed(0)
         self.layer = nn.Linear(8, 8)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         for _ in range(3):
             x = self.layer(x).tanh()

@@ -8,7 +8,6 @@ import torch
 from pytorchcv.models.mobilenetv2 import mobilenetv2_wd4
 from pytorchcv.models.resnet import resnet18
 from torch import nn
-from typing_extensions import override
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.graph.channels import Channels
@@ -27,7 +26,6 @@ class Blocks(nn.Module):
         self.down = nn.ModuleList(nn.Linear(8, 6) for _ in range(3))
         self.head = nn.Linear(6, 2)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.stem(x)
         for up, down in zip(self.up, self.down, strict=True):

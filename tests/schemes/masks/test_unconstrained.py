@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, CompressionError
@@ -24,7 +23,6 @@ class Fork(nn.Module):
         self.conv = nn.Conv2d(4, 3, 3)
         self.fc = nn.Linear(4 * 9, 2)
 
-    @override
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = self.norm(self.one(x)) + self.two(x)
         return self.conv(y), self.fc(y.flatten(1))
@@ -83,7 +81,6 @@ def test_a_norm_that_has_another_reader_before_it_stays() -> None:
                 nn.Conv2d(4, 2, 1),
             )
 
-        @override
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             x = self.conv(x)
             return self.head(x + self.norm(x))

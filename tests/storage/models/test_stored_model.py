@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import StorageError
@@ -21,7 +20,6 @@ class Tied(nn.Module):
         self.table, self.head = nn.Embedding(50, 64), nn.Linear(64, 50, bias=False)
         self.head.weight = self.table.weight
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.head(self.table(x))
         return result
@@ -34,7 +32,6 @@ class Skip(nn.Module):
         super().__init__()
         self.down, self.next = first, nn.Conv2d(8, 8, 3, padding=1)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.next(self.down(x).relu())
         return result
@@ -48,7 +45,6 @@ class Held(nn.Module):
         self.first, self.last = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 2, 1)
         self.skip = Skip(self.first)
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.last(self.skip(x).relu())
         return result

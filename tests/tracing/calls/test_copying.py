@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations
-from typing_extensions import override
 
 from nncfx.tracing.calls.model_copy import copied
 
@@ -42,7 +41,6 @@ class Holder(nn.Module):
         assert args
         return 2 * result
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return n x 3."""
         return self.act(self.layer(x)) * self.scale

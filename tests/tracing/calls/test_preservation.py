@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.tracing import trace
@@ -61,12 +60,10 @@ class _Biased(nn.Module):
         self.layer = nn.Linear(2, 2)
         self.kept: dict[str, torch.Tensor] = {}
 
-    @override
     def train(self, mode: bool = True) -> "_Biased":
         self.kept = {}
         return super().train(mode)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training:
             return self.layer(x) + 2 * self.bias
@@ -129,7 +126,6 @@ class _Folding(nn.Module):
         self.narrow = nn.Conv2d(32, 16, 3, bias=False)
         self.folded = nn.Conv2d(16, 16, 3)
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         inner = self.wide.weight.data.permute(1, 0, 2, 3)
         self.folded.weight.data = nn.functional.conv2d(self.narrow.weight.data, inner)
@@ -155,7 +151,6 @@ class _Fusing(nn.Module):
         self.wide, self.narrow, self.last = nn.Linear(3, 4), nn.Linear(3, 4), nn.Linear(4, 2)
         self.fused: nn.Linear | None = None
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor
         if self.training:

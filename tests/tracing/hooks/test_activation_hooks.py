@@ -4,7 +4,6 @@ import copy
 import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
 
 import pytest
 import torch
@@ -16,9 +15,7 @@ from nncfx.errors import TracingError
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, PostSite, PreSite, run
 from nncfx.tracing.calls.tensors import tensors_in
-from small_models import inputs, make
-
-Case: TypeAlias = Any  # of conftest, which a test module cannot import
+from small_models import Case, inputs, make
 
 
 class Double(nn.Module):

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.tracing import Insertion, PostSite
@@ -24,7 +23,6 @@ class Noting(CallHook, nn.Identity):
         super().__init__()
         self.told: list[tuple[Any, ...]] = []
 
-    @override
     def before_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.told.append((*args, dict(kwargs)))
 

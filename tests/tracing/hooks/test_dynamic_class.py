@@ -12,7 +12,6 @@ from typing import Any, Generic, Self, SupportsIndex, TypeVar
 import pytest
 import torch
 from torch import nn
-from typing_extensions import override
 
 import nncfx
 from nncfx.errors import TracingError
@@ -159,7 +158,6 @@ class MadeByName(nn.Linear):
 class MadeByFunction(nn.Linear):
     """Says by which function it is made again, before its state is set."""
 
-    @override
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         return nn.Linear.__new__, (MadeByFunction,), self.__dict__
 
@@ -206,11 +204,9 @@ class Scored(ABC, nn.Module):
     @abstractmethod
     def score(self, x: torch.Tensor) -> torch.Tensor: ...
 
-    @override
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.score(self.norm(self.first(x).relu()))
 
-    @override
     def train(self, mode: bool = True) -> "Scored":
         self.trained = mode
         return super().train(mode)
@@ -224,7 +220,6 @@ class Normed(Generic[T], nn.LayerNorm):  # noqa: PYI059 (as some models are)
 
 
 class Classifier(Scored):
-    @override
     def score(self, x: torch.Tensor) -> torch.Tensor:
         return self.last(x)
 

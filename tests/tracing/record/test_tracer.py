@@ -1,6 +1,6 @@
 """Promises of nncfx.tracing.record.tracer."""
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import networkx as nx
 import pytest
@@ -10,9 +10,7 @@ from torch import nn
 from nncfx.errors import ArgumentError, NNCFXError, TracingError
 from nncfx.graph import NNCFGraph, TensorInfo, total_macs
 from nncfx.tracing import TracedCall, trace
-from small_models import inputs, make
-
-Case: TypeAlias = Any  # of conftest, which a test module cannot import
+from small_models import Case, inputs, make
 
 
 def test_lenet_has_the_addresses_of_nncf() -> None:

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from typing_extensions import override
 
 import nncfx
 from nncfx.channels import analyze_channels
@@ -23,7 +22,6 @@ class Net(nn.Module):
         self.trained, self.flagged = nn.Linear(8, 2), nn.ModuleList([nn.Linear(8, 2)])
         self.unused, self.last = nn.Linear(8, 2), nn.Linear(8, 2)
 
-    @override
     def forward(self, x: Tensor, flag: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         x = self.inner(self.second(self.first(x).relu()).relu())
         y: Tensor = self.last(x)
@@ -35,7 +33,6 @@ class Net(nn.Module):
 class Plain(nn.Module):
     """Hands the flag on, inside and outside of functions of torch."""
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         return F.dropout(x, 0.5, self.training)
 
