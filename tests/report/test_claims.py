@@ -1,7 +1,6 @@
 """The headline says no more than the numbers bear."""
 
 import dataclasses
-from types import ModuleType
 
 import pytest
 
@@ -134,7 +133,7 @@ def test_what_was_not_checked_is_not_claimed() -> None:
     assert checks(bare) == ()
 
 
-def judged(given: ModuleType, **changes: object) -> Evidence:
+def judged(**changes: object) -> Evidence:
     found = Judgement(
         loss=0.01,
         interval=(0.004, 0.016),
@@ -160,11 +159,11 @@ def judged(given: ModuleType, **changes: object) -> Evidence:
 def test_a_budget_is_kept_where_the_interval_on_other_data_says_so(
     changes: dict[str, object], verdict: str
 ) -> None:
-    assert headline(judged(given, **changes))[2].verdict == verdict
+    assert headline(judged(**changes))[2].verdict == verdict
 
 
 def test_the_claim_of_accuracy_names_interval_and_data() -> None:
-    detail = headline(judged(given))[2].detail
+    detail = headline(judged())[2].detail
     minus = "\N{MINUS SIGN}"
     assert (
         f"{minus}1.00 points ({minus}1.60 points to {minus}0.40 points with 95 %), inside the "
@@ -174,11 +173,11 @@ def test_the_claim_of_accuracy_names_interval_and_data() -> None:
 
 
 def test_a_loss_beyond_the_budget_is_the_first_thing_on_the_page() -> None:
-    bad = judged(given, loss=0.031, interval=(0.022, 0.04))
+    bad = judged(loss=0.031, interval=(0.022, 0.04))
     page = render_report(bad)
     assert "Outside of the budget" in page
     assert page.index("Outside of the budget") < page.index('class="claims"')
-    assert "Outside of the budget" not in render_report(judged(given))
+    assert "Outside of the budget" not in render_report(judged())
     assert "Outside of the budget" not in render_report(given.EVIDENCE)
 
 

@@ -1,7 +1,6 @@
 """Published architectures with half of their channels unread: thinned equals masked."""
 
 import importlib
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -26,7 +25,7 @@ LARGE = [
 ]
 
 
-def check(model: nn.Module, image: torch.Tensor, unread: Callable[..., dict]) -> None:
+def check(model: nn.Module, image: torch.Tensor) -> None:
     expected = unread(model, image)
     result = thin(model, image)
     assert result.removed == expected
@@ -48,11 +47,11 @@ def test_thinned_equals_masked_in_float64(
     build = getattr(importlib.import_module(f"pytorchcv.models.{module}"), name)
     model = randomized(build()).double().eval()
     image = torch.randn(1, 3, side, side, dtype=torch.float64)
-    check(model, image, unread)
+    check(model, image)
 
 
 @pytest.mark.slow
 def test_thinned_equals_masked_after_a_flatten() -> None:
     widths = [[8], [16], [16, 16], [24, 24], [32, 32]]
     model = randomized(VGG(channels=widths, bias=True, use_bn=False)).double().eval()
-    check(model, torch.randn(1, 3, 224, 224, dtype=torch.float64), unread)
+    check(model, torch.randn(1, 3, 224, 224, dtype=torch.float64))
