@@ -175,7 +175,6 @@ def test_activations_are_bytes_of_either_kind_with_the_same_values(
 
 def test_a_tensor_given_twice_is_two_inputs() -> None:
     class Difference(nn.Module):
-        @override
         def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return a - 2 * b
 

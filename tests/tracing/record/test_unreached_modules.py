@@ -93,7 +93,6 @@ class Policy(nn.Module):
         self.body, self.mean = nn.Linear(4, 8), nn.Linear(8, 2)
         self.log_std = nn.Parameter(torch.zeros(1, width))
 
-    @override
     def forward(self, x: Tensor) -> Tensor:
         mean: Tensor = self.mean(self.body(x).relu())
         return mean
