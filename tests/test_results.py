@@ -71,4 +71,5 @@ def test_every_run_of_the_campaign_has_a_valid_config(
     assert runs
     for run in runs:
         nncfx.NNCFConfig.from_dict(run.config())
-        assert run.recipe().steps == run.steps
+        assert run.mean_of or run.recipe().steps == run.steps
+        assert all((ROOT / f"results/{one}.nncfx").exists() for one in run.mean_of)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast, final
+from typing import cast, final
 
 from torch import nn
 
@@ -280,7 +280,7 @@ def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> Compre
     prepared.narrator.now(f"timing the chosen model beside the dense one in {settings.runtime}")
     scheme, recovery = settings.scheme, spelt(settings.optimizer)
     if isinstance(result, SpaceResult):
-        scheme = cast("Any", scheme)(result.best.candidate)
+        scheme = rebuilt.scheme
     words = StudyWords(
         name=prepared.name, scheme=spelt(scheme), recovery=recovery, budget=settings.eps
     )

@@ -1,7 +1,7 @@
 """LowRank: weights of few singular values, and the two thin layers that compute with them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,14 @@ from nncfx.schemes.masks.exact_masks import check_at_least, check_level
 from nncfx.schemes.scheme import Scheme
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["LowRank", "factorize", "rank_of_energy", "rank_of_level", "truncate_rank"]
+__all__ = [
+    "LowRank",
+    "factorize",
+    "factorize_again",
+    "rank_of_energy",
+    "rank_of_level",
+    "truncate_rank",
+]
 
 _FACTORS: Final = (nn.Linear, nn.Conv2d)
 
@@ -176,18 +183,35 @@ def factorize(
     return result
 
 
+def factorize_again(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Put two thin layers, in place and without values yet, where `shapes` of a file have them.
+
+    Args:
+        model: A fresh dense one.
+        shapes: Of the tensors that `factorize` left, by name; what no layer can be is passed over.
+    """
+    for name, module in list(model.named_modules()):
+        first, second = (shapes.get(f"{name}.{one}.weight", ()) for one in (0, 1))
+        if not isinstance(module, _FACTORS) or type(module) not in _FACTORS or not name:
+            continue
+        if first and second and 0 < first[0] <= min(module.weight.flatten(1).shape):
+            pair = nn.Sequential(*_thin_layers(module, first[0]))
+            model.set_submodule(name, pair.train(module.training))
+
+
 def _is_grouped(module: nn.Module) -> bool:
     return isinstance(module, nn.Conv2d) and module.groups > 1
 
 
 def _pair(layer: Layer, tolerance: float) -> nn.Sequential | None:
+    assert isinstance(layer.module, _FACTORS), "select_layers was asked for these"  # noqa: S101 (impossible)
     matrix = layer.weight.detach().flatten(1)
     left, values, right = _svd(matrix)
     rank = max(1, int((values > tolerance * values[0]).sum()))
     if rank * sum(matrix.shape) >= matrix.numel():
         return None
     root = values[:rank].sqrt()
-    first, second = _thin_layers(layer, rank)
+    first, second = _thin_layers(layer.module, rank)
     with torch.no_grad():
         first.weight.copy_((root[:, None] * right[:rank]).view(first.weight.shape))
         second.weight.copy_((left[:, :rank] * root).view(second.weight.shape))
@@ -197,19 +221,18 @@ def _pair(layer: Layer, tolerance: float) -> nn.Sequential | None:
 
 
 def _thin_layers(
-    layer: Layer, rank: int
+    module: nn.Linear | nn.Conv2d, rank: int
 ) -> tuple[nn.Linear, nn.Linear] | tuple[nn.Conv2d, nn.Conv2d]:
-    module, biased = layer.module, layer.bias is not None
-    device, dtype = layer.weight.device, layer.weight.dtype
+    biased = module.bias is not None
+    device, dtype = module.weight.device, module.weight.dtype
     if isinstance(module, nn.Linear):
         return (
             nn.Linear(module.in_features, rank, bias=False, device=device, dtype=dtype),
             nn.Linear(rank, module.out_features, bias=biased, device=device, dtype=dtype),
         )
-    assert isinstance(module, nn.Conv2d), "select_layers was asked for these two"  # noqa: S101 (impossible)
     first = copy_of(module)
     first.out_channels, first.bias = rank, None
-    first.weight = nn.Parameter(layer.weight.new_empty(rank, *layer.weight.shape[1:]))
+    first.weight = nn.Parameter(module.weight.new_empty(rank, *module.weight.shape[1:]))
     second = nn.Conv2d(rank, module.out_channels, 1, bias=biased, device=device, dtype=dtype)
     return first, second
 

@@ -279,7 +279,7 @@ def test_failures_of_candidates_are_in_the_evidence(tmp_path: Path) -> None:
     def broken() -> None:
         raise ValueError("the loss is NaN")
 
-    task.once = Once(broken, 3)
+    task.once = Once(broken, 2)
     result = task.run(tmp_path)
     [note] = [one for one in result.evidence.notes if "failed" in one]
     assert "the loss is NaN" in note

@@ -1,6 +1,7 @@
 """LowRank is the nearest matrix of its rank, and two thin layers compute the same."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,9 +10,15 @@ from hypothesis import strategies as st
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import nn
 
+import nncfx
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.schemes import LowRank, factorize
-from nncfx.schemes.low_rank import rank_of_energy, rank_of_level, truncate_rank
+from nncfx.schemes.low_rank import (
+    factorize_again,
+    rank_of_energy,
+    rank_of_level,
+    truncate_rank,
+)
 
 sizes = st.integers(1, 12)
 
@@ -150,3 +157,34 @@ def test_layers_that_would_not_shrink_and_shared_ones_stay() -> None:
     model[2].weight = model[1].weight
     LowRank(rank=1, ignored=("0",)).compress(model, 0.0)
     assert [type(one) for one in factorize(model)] == [nn.Linear] * 3
+
+
+def bent() -> nn.Sequential:
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 16, 3, padding=1, padding_mode="reflect")
+    return nn.Sequential(first, nn.ReLU(), nn.Conv2d(16, 8, 3), nn.Flatten(), nn.Linear(288, 32))
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+@pytest.mark.parametrize("ending", ["safetensors", "nncfx"])
+def test_two_thin_layers_are_read_into_a_dense_model(
+    ending: str, quantized: bool, tmp_path: Path
+) -> None:
+    model, x = bent().eval(), torch.randn(2, 3, 8, 8)
+    LowRank(rank=2, ignored=("0",)).compress(model, 0.0)
+    model = factorize(model)
+    with torch.no_grad():
+        model[2][0].weight[:, 5:] = 0
+    model = nncfx.thin(model, x).model
+    assert model[2][0].in_channels == 5
+    if quantized:
+        model = nncfx.quantize(model, [x])
+    nncfx.save(tmp_path / f"m.{ending}", model)
+    _, again = nncfx.load(tmp_path / f"m.{ending}", bent)
+    assert torch.equal(again.eval()(x), model(x))
+
+
+def test_a_file_asks_for_no_more_rank_than_there_is() -> None:
+    model = bent()
+    factorize_again(model, {"4.0.weight": (2**40, 288), "4.1.weight": (32, 2**40)})
+    assert type(model[4]) is nn.Linear

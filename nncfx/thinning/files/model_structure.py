@@ -30,6 +30,7 @@ from nncfx.quantization.packing.parameters import (
 )
 from nncfx.quantization.packing.records import packed_again, packed_records, packed_shapes
 from nncfx.quantization.preparation.batch_norm_folding import folded_norms, without_norms
+from nncfx.schemes.low_rank import factorize_again
 from nncfx.storage.models.model_state import model_state
 from nncfx.storage.models.module_sizes import ModuleSizes, apply_sizes, read_sizes
 from nncfx.storage.models.stored_model import StoredModel, check_fit, fill, restored_on_error
@@ -254,6 +255,7 @@ def restored(
     """
     require_shapes(model, "load")
     with restored_on_error(model):
+        factorize_again(model, stored.shapes)
         if not (stored.structure or isinstance(model, NNCFNetwork)):
             check_fit(stored, model)
         made = reshaped(model, stored)
