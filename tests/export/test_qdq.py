@@ -309,8 +309,10 @@ def test_a_float64_model_is_written_in_float32(tmp_path: Path, weights_alone: bo
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).double(), torch.randn(4, 8).double()
     quantized = quantize_weights(model, [x]) if weights_alone else quantize(model, [x])
-    with pytest.raises(ExportError, match=r"quantized in double; .* Export model\.float\(\)\.$"):
-        export_onnx(quantized, tmp_path / "m.onnx", x)
-    assert list(tmp_path.iterdir()) == []
-    file = export_onnx(quantized.float(), tmp_path / "m.onnx", x.float())
-    assert run_file(file, x.float())[0].shape == (4, 4)
+    file = export_onnx(quantized, tmp_path / "m.onnx", x)
+    assert "double" not in onnx.printer.to_text(onnx.load(file.path))
+    found = torch.from_numpy(run_file(file, x.float())[0])
+    with torch.no_grad():
+        expected = quantized(x)
+    # half a step of an integer bias; ONNX Runtime multiplies groups by bytes of inputs
+    assert (found - expected).abs().max() < (1 / 64 if weights_alone else 5e-5)
