@@ -278,11 +278,13 @@ def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> Compre
     """Measure the winner against the dense model, and return it with its evidence."""
     settings, result, before = prepared.settings, rebuilt.result, prepared.settings.after
     prepared.narrator.now(f"timing the chosen model beside the dense one in {settings.runtime}")
-    scheme, recovery = settings.scheme, spelt(settings.optimizer)
-    if isinstance(result, SpaceResult):
-        scheme = rebuilt.scheme
+    # of a space there may be a scheme for each candidate
+    scheme = rebuilt.scheme if isinstance(result, SpaceResult) else settings.scheme
     words = StudyWords(
-        name=prepared.name, scheme=spelt(scheme), recovery=recovery, budget=settings.eps
+        name=prepared.name,
+        scheme=spelt(scheme),
+        recovery=spelt(settings.optimizer),
+        budget=settings.eps,
     )
     searched = (
         study(words, result, settings.objective)
