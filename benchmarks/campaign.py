@@ -158,13 +158,14 @@ def _network(run: Run, data: Path) -> tuple[nn.Module, list[ThinRecipe]]:
     """Return the network that is trained, without what is taken out at once."""
     if run.start:
         network = _of_results(run.start, run, data)
-        return network, list(recipes_of(network))
-    network = PRETRAINED[run.network].load(data)
-    config = run.thin_config()
-    if config is None:
-        return network, []
-    controller, _ = nncfx.create_compressed_model(network, config, _IMAGE)
-    return _thinned(controller.strip().eval())
+    else:
+        network = PRETRAINED[run.network].load(data)
+    recipes = list(recipes_of(network))
+    for config in run.thin_configs():
+        controller, _ = nncfx.create_compressed_model(network, config, _IMAGE)
+        network, more = _thinned(controller.strip().eval())
+        recipes += more
+    return network, recipes
 
 
 def _mean(run: Run, data: Path) -> nn.Module:

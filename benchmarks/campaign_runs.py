@@ -46,7 +46,7 @@ class Run:
             them and writes no result. 0 for a run that counts.
         filters: Fraction of MACs whose filters are taken out before the first step; what is
             trained is the thin network, whose steps cost as much less.
-        branches: The same of residual branches, in place of filters.
+        branches: The same of residual branches, before filters.
         lasso: Of "filters": the weight of the group lasso until the level is reached.
         wait: Of "filters": fraction of the steps without a level, at the beginning.
         mean_of: Result files of one thin network, in float16: nothing is trained, the result has
@@ -111,29 +111,37 @@ class Run:
         """Return the scheduler's epoch at a `fraction` of the steps."""
         return round(fraction * self.steps / self.recipe().steps_per_epoch)
 
-    def thin_config(self) -> dict[str, Any] | None:
-        """Return the config of what is taken out at once, if anything is.
+    def thin_configs(self) -> list[dict[str, Any]]:
+        """Return the configs of what is taken out at once: branches, and filters of the rest.
 
         Filters leave widths that CPUs compute best.
         """
-        params = {"schedule": "baseline", "pruning_flops_target": self.filters or self.branches}
-        if self.filters:
-            params |= {
-                "filter_importance": "LAMP",
-                "all_weights": True,
-                "align": 16,
-                "align_down": True,
-                "prune_first_conv": True,
-            }
-        elif not self.branches:
-            return None
-        return {
-            "compression": {
-                "algorithm": "filter_pruning" if self.filters else "branch_pruning",
-                "pruning_init": self.filters or self.branches,
-                "params": params,
-            }
+        widths = {
+            "filter_importance": "LAMP",
+            "all_weights": True,
+            "align": 16,
+            "align_down": True,
+            "prune_first_conv": True,
         }
+        algorithms = {
+            "branch_pruning": (self.branches, {}),
+            "filter_pruning": (self.filters, widths),
+        }
+        return [
+            {
+                "compression": {
+                    "algorithm": algorithm,
+                    "pruning_init": fraction,
+                    "params": {
+                        "schedule": "baseline",
+                        "pruning_flops_target": fraction,
+                        **more,
+                    },
+                }
+            }
+            for algorithm, (fraction, more) in algorithms.items()
+            if fraction
+        ]
 
     @property
     def digest(self) -> str:

@@ -4,18 +4,16 @@ import contextlib
 import logging
 import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import cast, final
-
-from torch import nn
+from typing import cast
 
 from nncfx.compressor.build_evidence import EvidenceInputs, build_evidence
-from nncfx.compressor.evaluation.judge import Judge, judge_against
+from nncfx.compressor.evaluation.judge import judge_against
 from nncfx.compressor.evaluation.metrics import accuracy, metric_name
-from nncfx.compressor.evaluation.validation_data import Validation, divided
+from nncfx.compressor.evaluation.validation_data import divided
 from nncfx.compressor.journal_header import data_facts, journal_header
 from nncfx.compressor.notes import noise_note, notes_on
 from nncfx.compressor.preflight import (
@@ -26,6 +24,7 @@ from nncfx.compressor.preflight import (
 )
 from nncfx.compressor.result import CompressionResult
 from nncfx.compressor.settings import CompressorSettings
+from nncfx.compressor.stages import Found, Prepared, Rebuilt
 from nncfx.compressor.study_evidence import StudyWords, space_study, study
 from nncfx.compressor.trials import candidate_search
 from nncfx.compressor.trials.candidate import CandidateModel, Factories
@@ -36,14 +35,12 @@ from nncfx.compressor.trials.level_search import search_by_level
 from nncfx.compressor.trials.trial_runner import Trials
 from nncfx.compressor.trials.trial_weights import TrialStates, digest
 from nncfx.evidence.evidence import Evidence
-from nncfx.evidence.formatting import candidate_words, spelt
-from nncfx.evidence.judgement import Judgement
+from nncfx.evidence.formatting import spelt
 from nncfx.lc import DC, RecoveryData
 from nncfx.narration import Narrator
 from nncfx.schemes import Scheme, SchemeLike
 from nncfx.search import (
     CandidateStudy,
-    Executor,
     JSONValue,
     SearchResult,
     SpaceResult,
@@ -51,96 +48,12 @@ from nncfx.search import (
     known_to,
 )
 from nncfx.storage.models.whole_models import require_whole
-from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.devices import device_of, on_device
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["Found", "Prepared", "Rebuilt", "compress", "prepare", "prove", "rebuild", "search"]
+__all__ = ["compress", "prepare", "prove", "rebuild", "search"]
 
 _LOGGER = logging.getLogger(__name__)
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Prepared:
-    """What a run begins with: a model, data and a budget that go together.
-
-    Attributes:
-        settings: The compressor whose run this is.
-        narrator: Tells a person what is going on.
-        executor: Runs trials beside each other; None: they run one after the other, here.
-        model: What is compressed, a copy.
-        dense: What the budget counts from: `model`, or what the result before began with.
-        example_inputs: What is traced, thinned and timed.
-        validation: The data that choose and those that judge.
-        judge: Counts what models lose on them.
-        sample_note: What must be known of so few examples; "" where there are enough.
-        header: What must be the same for a journal to go on.
-    """
-
-    settings: CompressorSettings
-    narrator: Narrator
-    executor: Executor | None
-    model: nn.Module
-    dense: nn.Module
-    example_inputs: ExampleInputs
-    validation: Validation
-    judge: Judge
-    sample_note: str
-    header: Mapping[str, JSONValue]
-
-    @property
-    def name(self) -> str:
-        """How the report calls this study."""
-        return self.settings.name or self.settings.objective.name
-
-    def path(self, name: str) -> Path | None:
-        """Return where the run keeps `name`; None where it keeps nothing."""
-        folder = self.settings.folder
-        return None if folder is None else Path(folder) / name
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Found:
-    """What a search chose, and what makes its candidates again.
-
-    Attributes:
-        result: The trials, and the choice among them.
-        trials: Evaluated them, and keeps their weights.
-        factories: Makes candidates by their schemes.
-    """
-
-    result: SearchResult | SpaceResult
-    trials: Trials
-    factories: Factories
-
-    @property
-    def words(self) -> str:
-        """What is chosen, as a person reads it."""
-        if isinstance(self.result, SpaceResult):
-            return candidate_words(self.result.best.candidate)
-        return f"level {self.result.level:.4g}"
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Rebuilt:
-    """The winner, and what the judging data say of it.
-
-    Attributes:
-        result: The search, with the winner chosen.
-        candidate: The compressed model.
-        scheme: By which it was compressed.
-        judgement: Its loss on the data that judge.
-        metric: Its metric on them.
-    """
-
-    result: SearchResult | SpaceResult
-    candidate: CandidateModel
-    scheme: Scheme
-    judgement: Judgement
-    metric: float
 
 
 def compress(settings: CompressorSettings, narrator: Narrator) -> CompressionResult:
