@@ -79,14 +79,15 @@ def _wrapped(
     model: nn.Module, example_inputs: ExampleInputs, further_inputs: Sequence[ExampleInputs]
 ) -> NNCFNetwork:
     require_whole(model, "wrapped")
-    for name, module in model.named_modules():
+    modules = named_modules(model)
+    for name, module in modules:
         _check_wrappable(model, name, module)
     if hasattr(model, "nncf"):
         raise TracingError(
             f"{type(model).__name__} cannot be wrapped: it has a 'nncf' of its own, and behind "
             "model.nncf is what wrapping adds. Give its own another name.",
         )
-    _own_stateless(model)
+    _own_stateless(modules)
     traces = traces_of_shapes(model, (example_inputs, *further_inputs))
     _warn_written(model, traces)
     graph = merged_graphs([one.graph for one in traces]) if further_inputs else traces[0].graph
@@ -153,14 +154,14 @@ def _check_wrappable(model: nn.Module, name: str, module: nn.Module) -> None:
         )
 
 
-def _own_stateless(model: nn.Module) -> None:
-    """Replace modules without weights that may stand in other models by copies of them.
+def _own_stateless(modules: Sequence[tuple[str, nn.Module]]) -> None:
+    """Replace those of a model's `modules` without weights that may stand in others by copies.
 
     Hooks stand on modules: one model's would run in all that have the module.
     """
-    names = Counter(id(one) for _, one in named_modules(model))
+    names = Counter(id(one) for _, one in modules)
     own: dict[int, nn.Module] = {}
-    for module in model.modules():
+    for _, module in modules:
         for key, part in module._modules.items():  # noqa: SLF001 (a class may override its setattr)
             if part is None or not _is_stateless(part):
                 continue
@@ -169,7 +170,8 @@ def _own_stateless(model: nn.Module) -> None:
 
 
 def _is_stateless(module: nn.Module) -> bool:
-    return next(chain(module.children(), module.parameters(), module.buffers()), None) is None
+    tables = (module._modules, module._parameters, module._buffers)  # noqa: SLF001 (as torch's own walk)
+    return all(one is None for table in tables for one in table.values())
 
 
 def _stateless_copy(module: nn.Module) -> nn.Module:

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from nncfx.errors import ArgumentError, TracingError
+from nncfx.tracing.calls.module_walk import all_modules
 from nncfx.tracing.calls.tensors import own_tensors
 
 __all__ = ["parametrization_mend", "require_module", "require_shapes"]
@@ -42,7 +43,7 @@ def require_shapes(model: nn.Module, taker: str) -> None:
     Raises:
         TracingError: `model` has one.
     """
-    for name, module in model.named_modules():
+    for name, module in all_modules(model):
         if any(map(nn.parameter.is_lazy, own_tensors(module).values())):
             where = f"its module '{name}' is" if name else "it is"
             raise TracingError(
@@ -58,7 +59,7 @@ def parametrization_mend(model: nn.Module) -> str:
     >>> parametrization_mend(nn.Linear(2, 2))
     ''
     """
-    modules = list(model.named_modules())
+    modules = all_modules(model)
     new = [name for name, one in modules if parametrize.is_parametrized(one, "weight")]
     old = [name for name, one in modules if {"weight_g", "weight_v"} <= one._parameters.keys()]  # noqa: SLF001 (of any module)
     spectral, pruned = (

@@ -115,12 +115,14 @@ def drop_kept(model: nn.Module) -> None:
 
     What they computed from weights is of no use any more when these are others.
     """
-    if all(type(module).train is nn.Module.train for _, module in all_modules(model)):
+    modules = [module for _, module in all_modules(model)]
+    if all(type(module).train is nn.Module.train for module in modules):
         return
-    modes = {module: module.training for module in model.modules()}
+    modes = [module.training for module in modules]
     model.train()
-    for module, mode in modes.items():
-        module.training = mode
+    for module, mode in zip(modules, modes, strict=True):
+        if module.training is not mode:  # a module takes long to set anything
+            module.training = mode
 
 
 def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
