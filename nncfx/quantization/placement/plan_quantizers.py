@@ -9,7 +9,6 @@ the hardware wants that, share theirs. Nothing is quantized inside a fused chain
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import OUTPUT_FUNCTION
 from nncfx.operators import CONTRACTIONS, MOVEMENTS, operation_kind
@@ -19,9 +18,10 @@ from nncfx.quantization.grid.plan import (
     QuantizationPlan,
     Tensor,
 )
-from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
+from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.placement.changed_buffers import NO_CHANGES, ChangedBuffers
 from nncfx.quantization.placement.graph_operands import graph_operands
+from nncfx.quantization.placement.hardware_specs import activation_spec, weight_spec
 from nncfx.quantization.placement.operands import Operands
 from nncfx.quantization.placement.placement_options import PlacementOptions, SpecRequest
 from nncfx.quantization.placement.requests import Requests, fused_chain, is_model_input
@@ -265,7 +265,7 @@ class _Planner:
             request = request.over(self._activation_requests.get(address, SpecRequest()))
         request = request.over(self.options.activations)
         dtype = askers[asking[0]].descriptor.input(0)
-        spec, is_sign_open = self._activation_spec(request, dtype)
+        spec, is_sign_open = activation_spec(self.hardware, request, dtype)
         first = sites[0] if sites else PostSite(*tensors[0])
         return PlannedQuantizer(
             name=str(first),
@@ -276,42 +276,6 @@ class _Planner:
             operations=tuple(asking),
             is_sign_open=is_sign_open,
         )
-
-    def _activation_spec(self, request: SpecRequest, dtype: str) -> tuple[QuantizerSpec, bool]:
-        if dtype in FLOAT8_MAX:
-            return QuantizerSpec(mode=dtype), False  # type: ignore[arg-type]  # a float8 mode
-        hardware = self.hardware
-        if request.per_channel:
-            raise ArgumentError(
-                "A scale for each channel of an activation is asked for; no runtime computes "
-                "with that, because a sum over channels has one scale. Ask for it on weights.",
-            )
-        bits = self._bits(request.bits, dtype)
-        mode = request.mode or ("symmetric" if hardware.symmetric_activations else "asymmetric")
-        if mode == "asymmetric" and hardware.symmetric_activations:
-            raise ArgumentError(
-                f"{hardware.name} takes symmetric activations only, and an asymmetric mode is "
-                "asked for. Use preset='performance', or mode 'symmetric'.",
-            )
-        may_be_unsigned = dtype.startswith("u")
-        signed = mode == "symmetric" if request.signed is None else request.signed
-        spec = QuantizerSpec(
-            bits=bits,
-            mode=mode,
-            signed=signed or not may_be_unsigned,
-            power_of_two=hardware.power_of_two_scales,
-        )
-        is_open = request.signed is None and may_be_unsigned and mode == "symmetric"
-        return spec, is_open
-
-    def _bits(self, asked: int | None, dtype: str) -> int:
-        has = DTYPES[dtype]
-        if asked is not None and asked > has:
-            raise ArgumentError(
-                f"{asked} bits are asked for, and {self.hardware.name} computes in {dtype}, which "
-                f"has {has}. Ask for at most {has}, or describe hardware that has more.",
-            )
-        return has if asked is None else asked
 
     def _weights(self, askers: Sequence[_QuantizableOp]) -> list[PlannedQuantizer]:
         found: dict[str, PlannedQuantizer] = {}
@@ -344,6 +308,11 @@ class _Planner:
                 found[address] = self._computed_weight(one, one.operands.computed)
         return list(found.values())
 
+    def _weight_spec(self, asker: _QuantizableOp) -> QuantizerSpec:
+        request = self._weight_requests.get(asker.operation.address, SpecRequest())
+        request = request.over(self.options.weights)
+        return weight_spec(self.hardware, request, asker.descriptor.input(1), asker.operands.axis)
+
     def _computed_weight(self, asker: _QuantizableOp, port: int) -> PlannedQuantizer:
         spec, address = self._weight_spec(asker), asker.operation.address
         read = asker.operation.inputs[port]
@@ -355,33 +324,6 @@ class _Planner:
             sites=(PreSite(address, port),),
             operations=(address,),
             scales=channels,
-        )
-
-    def _weight_spec(self, asker: _QuantizableOp) -> QuantizerSpec:
-        request = self._weight_requests.get(asker.operation.address, SpecRequest())
-        request = request.over(self.options.weights)
-        dtype = asker.descriptor.input(1)
-        if dtype in FLOAT8_MAX:
-            return QuantizerSpec(mode=dtype, axis=asker.operands.axis)  # type: ignore[arg-type]
-        per_channel = request.per_channel
-        if per_channel is None:
-            per_channel = self.hardware.per_channel_weights
-        mode = request.mode or "symmetric"
-        if self.hardware.symmetric_activations and (
-            mode == "asymmetric" or request.signed is False
-        ):
-            raise ArgumentError(
-                f"{self.hardware.name} takes symmetric weights with a sign only, and others are "
-                "asked for. Use mode 'symmetric', and leave 'signed' out.",
-            )
-        signed = request.signed is not False if mode == "symmetric" else bool(request.signed)
-        return QuantizerSpec(
-            bits=self._bits(request.bits, dtype),
-            mode=mode,
-            signed=signed,
-            axis=asker.operands.axis if per_channel else None,
-            narrow=mode == "symmetric",
-            power_of_two=self.hardware.power_of_two_scales,
         )
 
 
