@@ -1,24 +1,30 @@
 """Thin a quantized model: its quantizers leave, the model is thinned, and they come back."""
 
 import copy
+import logging
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import torch
 from torch import nn
 
 from nncfx.controllers.base.weights import constants_of
-from nncfx.errors import ThinningError, error_text, machine_fault
+from nncfx.errors import ThinningError, error_text, machine_fault, shortened
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.network.wrapping import view
 from nncfx.quantization import Quantizer, integer_arithmetic
 from nncfx.thinning.left_elements import gone_at
 from nncfx.thinning.verification import default_tolerance, relative_error
-from nncfx.tracing import ExampleInputs, Insertion, Site, WeightSite, run
+from nncfx.tracing import ExampleInputs, Insertion, Priority, Site, WeightSite, run
 from nncfx.tracing.calls.preservation import preserved
 from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.hooks.dynamic_class import original_class
 from nncfx.tracing.hooks.installation import unhooked
 
-__all__ = ["is_quantized", "quantized_again", "without_hooks"]
+__all__ = ["is_quantized", "quantized_again", "warn_quantized_attention", "without_hooks"]
+
+_LOGGER = logging.getLogger(__name__)
+_SHOWN: Final = 3
 
 Entries = Mapping[tuple[str, int], tuple[int, ...]]
 
@@ -29,6 +35,39 @@ def is_quantized(model: nn.Module) -> bool:
         isinstance(one.hook, Quantizer) and not isinstance(one.site, WeightSite)
         for one in model.nncf.hooks
     )
+
+
+def warn_quantized_attention(model: NNCFNetwork) -> None:
+    """Log torch's attentions that are both pruned and quantized: `quantized_again` refuses them.
+
+    Without some of its channels such a module becomes a `NarrowAttention`, whose operations are
+    others than those at which the quantizers stand.
+    """
+    hooks = model.nncf.hooks
+    attentions = [
+        name
+        for name, module in model.named_modules()
+        if original_class(module) is nn.MultiheadAttention
+    ]
+    inner = {one.address: one.module for one in model.nncf.graph.operations}
+    quantized = {
+        inner[one.site.address]
+        for one in hooks
+        if isinstance(one.hook, Quantizer) and not isinstance(one.site, WeightSite)
+    }
+    pruned = {
+        module
+        for one in hooks
+        if isinstance(one.site, WeightSite) and one.priority == Priority.PRUNING
+        for module in (one.site.module, one.site.module.removesuffix(".out_proj"))
+    }
+    if both := [one for one in attentions if one in quantized & pruned]:
+        _LOGGER.warning(
+            "%s: torch's own attention is both pruned and quantized, and without some of its "
+            "channels its operations are others: nncfx.thin will refuse this model. Leave "
+            "quantization out here, and quantize what nncfx.thin returns.",
+            shortened([f"'{one}'" for one in both], _SHOWN),
+        )
 
 
 def without_hooks(model: NNCFNetwork, kind: type[nn.Module]) -> NNCFNetwork:

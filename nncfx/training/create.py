@@ -39,6 +39,7 @@ from nncfx.graph import NNCFGraph
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_values
+from nncfx.thinning.quantizers import warn_quantized_attention
 from nncfx.tracing import ExampleInputs, Insertion, Priority
 from nncfx.tracing.calls.module_check import require_module
 
@@ -93,8 +94,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
     Whatever is raised, the model is left as it was.
     """
     config = NNCFConfig.of(config)
-    _warn_idle_device(config)
-    _check_built(config)
+    _check_config(config)
     _check_trainable(model)
     samples = 0 if compression_state is not None else _adaptation_samples(config)
     if compression_state is None and calibration_batches is None:
@@ -117,6 +117,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
             network.nncf.register(plan)
         network.nncf.commit()
         warn_added_sparsity(network.nncf.hooks)
+        warn_quantized_attention(network)
         # in the order of the hooks: an algorithm may look at what those before it did to a weight
         pairs = sorted(zip(builders, plans, strict=True), key=_first_priority)
         parts = [_made(one, one.controller(network, plan), Controller) for one, plan in pairs]
@@ -205,8 +206,7 @@ def _filled(info: InputInfo, device: torch.device) -> torch.Tensor:
         values = torch.rand(info.sample_size, generator=generator, device="cpu")
         whole = values if dtype.is_floating_point else values.round()
         return whole.to(device, dtype)
-    value = 0 if info.filler == "zeros" else 1
-    return torch.full(info.sample_size, value, dtype=dtype, device=device)
+    return torch.full(info.sample_size, info.filler != "zeros", dtype=dtype, device=device)
 
 
 @contextmanager
@@ -277,7 +277,8 @@ def _check_trainable(model: nn.Module) -> None:
         )
 
 
-def _check_built(config: NNCFConfig) -> None:
+def _check_config(config: NNCFConfig) -> None:
+    _warn_idle_device(config)
     built = registered_algorithms()
     faults = []
     if config.search is not None:

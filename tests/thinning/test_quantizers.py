@@ -251,3 +251,37 @@ def test_attention_that_becomes_narrow_is_to_be_thinned_first() -> None:
         ThinningError, match="all\\. Thin before quantizing, and quantize the thin"
     ):
         nncfx.thin(model, x)
+
+
+class Attending(nn.Module):
+    """torch's attention and a perceptron."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention = nn.MultiheadAttention(16, 4)
+        self.inner, self.outer = nn.Linear(16, 32), nn.Linear(32, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        return self.outer(self.inner(x).relu())
+
+
+@pytest.mark.parametrize(
+    ("pruning", "is_refused"), [("head_pruning", True), ("neuron_pruning", False)]
+)
+def test_an_attention_that_thinning_will_refuse_is_told_before_training(
+    pruning: str, is_refused: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = torch.randn(5, 2, 16, generator=torch.Generator().manual_seed(0))
+    algorithms = [{"algorithm": pruning, "pruning_init": 0.5}, {"algorithm": "quantization"}]
+    _, model = nncfx.create_compressed_model(
+        Attending(), {"compression": algorithms}, x, calibration_batches=[x]
+    )
+    told = "'attention': torch's own attention is both pruned and quantized"
+    assert (told in caplog.text) == is_refused
+    if not is_refused:
+        assert nncfx.thin(model.eval()).model.inner.out_features < 32
+        return
+    with pytest.raises(ThinningError, match="Thin before quantizing"):
+        nncfx.thin(model.eval())
