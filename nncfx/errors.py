@@ -268,17 +268,26 @@ def machine_faults_told(what: str, mend: str) -> Iterator[None]:
         fault = machine_fault(error)
         if fault is None:
             raise
-        reason = (str(fault).strip() or "no reason given").splitlines()[0]
+        reason = (str(fault).strip() or "no reason given").splitlines()
+        if isinstance(fault, OSError) and not _is_fault(fault, is_meant=False):
+            # a worker of a DataLoader gives its whole traceback as text
+            line, told = users_line(fault), reason[-1].removeprefix(f"{type(fault).__name__}: ")
+            place = "" if line is None else f" at {line.filename}, line {line.lineno}"
+            raise MachineError(
+                f"{type(fault).__name__}{place} ended {what}: {told.rstrip('.')}. This says "
+                "nothing of what was tried, so nothing is recorded of it. Mend the file, its path "
+                f"or the connection; then {mend}.",
+            ) from error
         raise MachineError(
-            f"A fault of the machine ended {what}: {type(fault).__name__}: {reason} This says "
+            f"A fault of the machine ended {what}: {type(fault).__name__}: {reason[0]} This says "
             "nothing of what was tried, so nothing is recorded of it. Free memory or disk, or "
             f"mend the device; then {mend}.",
         ) from error
 
 
 def _is_fault(error: BaseException, *, is_meant: bool) -> bool:
-    if isinstance(error, OSError):
-        return is_meant or error.errno in _FAULTY_CODES
+    if isinstance(error, OSError) and (is_meant or error.errno in _FAULTY_CODES):
+        return True
     if not _FAULTY_TYPES.isdisjoint(one.__name__ for one in type(error).__mro__):
         return True
     # our own words are no library's, save where a runtime gives a text and no error

@@ -3,6 +3,7 @@
 import errno
 import multiprocessing
 import os
+import re
 import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -140,6 +141,32 @@ def test_the_stop_says_what_happened_and_how_to_go_on(fault: Fault) -> None:
     with pytest.raises(
         nncfx.errors.MachineError,
         match=r"trial 0, level 0\.5.*nothing is recorded.*run the search again",
+    ):
+        Study().run("accuracy", 0.5, accuracy)
+
+
+class Images(torch.utils.data.Dataset[torch.Tensor]):
+    """One image, whose file is gone."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.frombuffer(bytearray(Path("/no/image.png").read_bytes()), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_missing_file_of_users_data_is_no_fault_of_the_machine(workers: int) -> None:
+    loader = torch.utils.data.DataLoader(Images(), num_workers=workers)
+
+    def accuracy(_: float) -> Measurement:
+        return Measurement(metric=sum(len(one) for one in loader), objective=0)
+
+    with pytest.raises(
+        nncfx.errors.MachineError,
+        match=rf"^FileNotFoundError at {re.escape(__file__)}, line \d+ ended trial 0, level 0\.5: "
+        r"\[Errno 2\] No such file or directory: '/no/image.png'\. This.*nothing is recorded.*"
+        "its path.*run the search again",
     ):
         Study().run("accuracy", 0.5, accuracy)
 
