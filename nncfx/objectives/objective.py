@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
+from nncfx.objectives.number import one_number
 from nncfx.objectives.subject import Subject
 
 __all__ = ["Objective"]
@@ -64,8 +65,8 @@ class Objective:
                 f"Objective '{self.name}' cannot measure the model: {error_text(error)}",
             ) from error
         try:
-            number = float(value)
-        except (TypeError, ValueError) as error:
+            number = one_number(value)
+        except ValueError as error:
             raise ArgumentError(
                 f"Objective '{self.name}' measured {value!r}, a {type(value).__name__}; "
                 "it must return one number.",

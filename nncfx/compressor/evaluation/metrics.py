@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
+from nncfx.objectives.number import one_number
 from nncfx.tracing import run
 from nncfx.tracing.calls.devices import device_of, on_device
 
@@ -125,8 +126,8 @@ def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) 
                 "or use torch.autocast.",
             )
     try:
-        return float(value)
-    except (TypeError, ValueError) as error:
+        return one_number(value)
+    except ValueError as error:
         raise ArgumentError(
             f"The metric '{metric_name(metric)}' returned {value!r}; it must return one number, "
             "higher for a better model.",

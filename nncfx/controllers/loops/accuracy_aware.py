@@ -10,6 +10,7 @@ from nncfx.config import AccuracyAwareParams, AccuracyAwareTraining
 from nncfx.controllers.base.controller import Controller
 from nncfx.controllers.base.stage import CompressionStage
 from nncfx.errors import ArgumentError
+from nncfx.objectives.number import one_number
 
 __all__ = ["AccuracyAwareEpoch", "AccuracyAwareResult", "TrainingTask", "train_to_accuracy"]
 
@@ -233,8 +234,8 @@ def _number(found: float, what: str) -> float:
         ArgumentError: it is no finite number.
     """
     try:
-        accuracy = float(found)  # a script may hold it in a tensor
-    except (TypeError, ValueError, RuntimeError) as error:
+        accuracy = one_number(found)  # a script may hold it in a tensor
+    except ValueError as error:
         raise ArgumentError(
             f"{what} {found!r}; an accuracy is one number, higher is better. Give that number "
             "alone.",

@@ -17,6 +17,7 @@ from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.search.tuners import Bits
 from nncfx.hago.strategy.edge_plan import Planner
 from nncfx.hago.strategy.strategy import Strategy
+from nncfx.objectives.number import one_number
 from nncfx.targets import Hardware
 from nncfx.tracing import ExampleInputs, run
 from nncfx.tracing.calls.tensors import tensors_in
@@ -98,8 +99,8 @@ def finite(value: object, what: str, bits: Bits) -> float:
         SearchError: it is no finite number.
     """
     try:
-        number = float(value)  # type: ignore[arg-type]  # what is no number is refused
-    except (TypeError, ValueError):
+        number = one_number(value)
+    except ValueError:
         number = math.nan
     if not math.isfinite(number):
         raise SearchError(

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -130,8 +131,9 @@ def test_an_output_that_is_no_tensor_is_refused() -> None:
         accuracy(Wrapping(), [(torch.eye(2), torch.arange(2))])
 
 
-def test_a_metric_may_return_a_tensor_of_one_number() -> None:
+def test_a_metric_may_return_a_tensor_or_an_array_of_one_number() -> None:
     assert metric_value(lambda *_: torch.tensor([[0.25]]), IDENTITY, []) == 0.25
+    assert metric_value(lambda *_: np.array([0.25]), IDENTITY, []) == 0.25  # type: ignore[arg-type, return-value]
 
 
 def test_a_metric_without_a_number_is_refused_by_name() -> None:
@@ -140,6 +142,8 @@ def test_a_metric_without_a_number_is_refused_by_name() -> None:
 
     with pytest.raises(ArgumentError, match="'nothing' returned None"):
         metric_value(nothing, IDENTITY, [])
+    with pytest.raises(ArgumentError, match=r"tensor\(\[1., 1.\]\); it must return one number"):
+        metric_value(lambda *_: torch.ones(2), IDENTITY, [])
 
 
 def test_an_error_of_the_users_metric_keeps_its_cause() -> None:
