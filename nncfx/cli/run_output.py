@@ -46,9 +46,7 @@ def show_status(found: "RunStatus") -> None:
     """Print how far a run has come, or why it failed."""
     lines = [f"{found.folder}: {found.state}"]
     if found.error:
-        lines.append(f"error: {found.error}")
-        folder = shlex.quote(str(found.folder))
-        lines.append(f"mend it and go on with: nncfx resume {folder}")
+        lines += _how_to_go_on(found)
     what = "trial" if found.kind == "search" else "step"
     if found.at_most:
         failed = f", {found.failed} failed" if found.failed else ""
@@ -70,6 +68,19 @@ def show_status(found: "RunStatus") -> None:
         lines.append(f"at most {_duration(found.seconds_left)} left at the pace so far")
     lines.append(f"last change: {found.last_change}")
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _how_to_go_on(found: "RunStatus") -> list[str]:
+    folder, journal = (
+        shlex.quote(str(one)) for one in (found.folder, found.folder / "journal.jsonl")
+    )
+    lines = [f"error: {found.error}", f"mend it and go on with: nncfx resume {folder}"]
+    if found.kind == "search" and found.at_most:
+        lines.append(
+            "if that changes the search, its data or a function that it calls, trials of before "
+            f"do not count; first: rm {journal}"
+        )
+    return lines
 
 
 def _best(found: "RunStatus") -> str:
