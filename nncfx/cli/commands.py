@@ -140,7 +140,11 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
         ),
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option(help="Setting of the runtime: NAME=VALUE.")
+        list[str] | None,
+        typer.Option(
+            help="Setting of the runtime: NAME=VALUE. ONNX Runtime passes over entries of its "
+            "session's config, such as session.NAME, that it does not know."
+        ),
     ] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder that keeps built engines.")] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Also the time of each layer.")] = False,

@@ -44,7 +44,8 @@ class OnnxRuntime(Runtime):
 
     Settings: `provider`, the execution provider (`"cpu"`, `"cuda"`, `"tensorrt"`, `"openvino"`,
     or ONNX Runtime's own name of any other), `provider.KEY`, an option of that provider, and
-    otherwise entries of ONNX Runtime's session config. Of these, `EXACT_BYTE_SUMS` holds on an
+    otherwise entries of ONNX Runtime's session config, which have a dot in their names and are
+    passed over where ONNX Runtime does not know them. Of these, `EXACT_BYTE_SUMS` holds on an
     x86 without VNNI if no other value is given. What a provider leaves over runs on the CPU; the
     setting `session.disable_cpu_ep_fallback` with `"1"` refuses that. A provider on another
     device copies inputs and outputs in every call.

@@ -53,7 +53,8 @@ def chosen_provider(options: BuildOptions, available: Sequence[str]) -> Provider
 
     Raises:
         MissingExtraError: another build of ONNX Runtime has the provider.
-        RuntimeFailure: this build does not have it, and no extra of nncfx brings it.
+        RuntimeFailure: this build does not have it, and no extra of nncfx brings it; or a setting
+            is neither the provider's nor one of the session.
     """
     asked = dict(options.settings).get("provider", "cpu")
     name = _NAMES.get(asked, asked)
@@ -82,6 +83,15 @@ def chosen_provider(options: BuildOptions, available: Sequence[str]) -> Provider
         for key, value in options.settings
         if key != "provider" and not key.startswith(_PREFIX)
     ]
+    # ONNX Runtime takes entries of any name, and reads those that it knows
+    if plain := [key for key, _ in entries if "." not in key]:
+        known = ["provider", f"{_PREFIX}KEY"]
+        raise RuntimeFailure(
+            f"Runtime 'onnxruntime' has no setting '{plain[0]}'; its settings are "
+            f"{', '.join(known)}, an option of that provider, and entries of the session's "
+            "config, whose names have a dot, such as 'session.intra_op.allow_spinning'."
+            f"{did_you_mean(plain[0], known)}",
+        )
     return Provider(name, tuple(own), tuple(entries))
 
 

@@ -75,6 +75,13 @@ def test_an_option_without_a_provider_is_refused() -> None:
         chosen_provider(options(("provider.device_id", "1")), PLAIN)
 
 
+def test_a_setting_that_can_be_no_entry_of_a_session_is_refused() -> None:
+    with pytest.raises(RuntimeFailure, match=r"no setting 'prowider'.*Did you mean 'provider'"):
+        chosen_provider(options(("prowider", "cuda")), PLAIN)
+    entry = ("session.intra_op.allow_spinning", "0")
+    assert chosen_provider(options(entry), PLAIN).session_entries == (entry,)
+
+
 def test_a_provider_that_did_not_start_is_told() -> None:
     chosen = chosen_provider(options(("provider", "cuda")), ALL)
     with pytest.raises(RuntimeFailure, match="could not start CUDAExecutionProvider"):
