@@ -24,6 +24,7 @@ from nncfx.export.capture.dynamic_batch import (
     axes_by_argument,
     batch_size,
     batched_call,
+    named_options,
     opened,
 )
 from nncfx.export.capture.export_failure import as_export_error
@@ -147,7 +148,11 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         warn_idle_quantizers(model)
         with inferring(model) as first:  # what it writes to weights then is in the file
             # weights that parametrizations compute are constants of the file
-            with writable_outputs(model, numbers=False), parametrize.cached():
+            with (
+                writable_outputs(model, numbers=False),
+                parametrize.cached(),
+                named_options(model, call),
+            ):
                 narrator.now(f"capturing {type(model).__name__}")
                 with quantizer_inputs(model) as shapes, first:
                     outputs = names_of_outputs(run_once(model, call))

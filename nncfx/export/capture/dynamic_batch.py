@@ -1,8 +1,10 @@
 """Example inputs and their dynamic axes, as the exporter wants them."""
 
+import contextlib
+import functools
 import inspect
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -10,9 +12,10 @@ from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, did_you_mean
 
-__all__ = ["axes_by_argument", "batch_size", "batched_call", "opened"]
+__all__ = ["axes_by_argument", "batch_size", "batched_call", "named_options", "opened"]
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+_OPTIONS: Final = inspect.Parameter.VAR_KEYWORD
 
 
 def batch_size(call: Call) -> int:
@@ -109,10 +112,41 @@ def _merged(
     return {**(axes or {}), **{axis % leaf.ndim: one for axis, one in by_axis.items()}}
 
 
+@contextlib.contextmanager
+def named_options(model: nn.Module, call: Call) -> Iterator[None]:
+    """Give the forward a name for each of the `**options` in `call`, while it lasts.
+
+    torch.export (2.13) counts them twice where an axis is open: as one argument, and by name.
+    """
+    forward = model.forward
+    signature = inspect.signature(forward)
+    known = [one for one in signature.parameters.values() if one.kind is not _OPTIONS]
+    names = call[1].keys() - {one.name for one in known}
+    if len(known) == len(signature.parameters) or not names:
+        yield
+        return
+
+    @functools.wraps(forward)
+    def named(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (as the forward)
+        return forward(*args, **kwargs)
+
+    added = (inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY) for one in call[1])
+    own = [*known, *(one for one in added if one.name in names)]
+    named.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    before = vars(model).get("forward")
+    model.forward = named
+    try:
+        yield
+    finally:
+        del model.forward
+        if before is not None:
+            model.forward = before
+
+
 def axes_by_argument(model: nn.Module, axes: Call) -> Mapping[str, Any]:
     """Return `axes`, shaped like a call, by the names of the forward's arguments.
 
-    What `*inputs` or `**options` collect is one argument, a tuple or a mapping.
+    What `*inputs` collects is one argument, a tuple.
     """
     args, kwargs = axes
     return inspect.signature(model.forward).bind(*args, **kwargs).arguments

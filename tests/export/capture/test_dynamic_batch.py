@@ -1,10 +1,15 @@
 """Which axes of the example inputs stay open."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError
+from nncfx.export import export_onnx
 from nncfx.export.capture.dynamic_batch import batch_size, batched_call
+from onnx_files import run_file
 
 
 def test_one_example_is_repeated_and_more_are_not() -> None:
@@ -36,3 +41,23 @@ def test_inputs_without_an_axis_are_refused(
 def test_an_empty_batch_is_refused() -> None:
     with pytest.raises(ArgumentError, match="a batch of 0"):
         batch_size(((torch.ones(0, 3),), {}))
+
+
+class Scaled(nn.Module):
+    """Takes what it multiplies with as one of its options."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor, **options: Tensor) -> Tensor:
+        return self.linear(x) * options["scale"]
+
+
+def test_options_of_a_forward_have_an_open_batch(tmp_path: Path) -> None:
+    model, path = Scaled().eval(), tmp_path / "scaled.onnx"
+    export_onnx(model, path, {"x": torch.randn(2, 3), "scale": torch.rand(2, 1)})
+    x, scale = torch.randn(5, 3), torch.rand(5, 1)
+    [found] = run_file(path, {"x": x, "scale": scale})
+    torch.testing.assert_close(torch.as_tensor(found), model(x, scale=scale).detach())
+    assert "forward" not in vars(model)
