@@ -13,6 +13,7 @@ from nncfx.network.network import NNCFNetwork
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.devices import device_of, on_device
 from nncfx.tracing.calls.inputs import as_call
+from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["inputs_in", "warn_unused_inputs"]
 
@@ -28,9 +29,10 @@ def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
 
     Args:
         batch: A tensor; a mapping of keyword inputs, or the one input of a forward without these
-            keywords; a tuple that begins with all positional inputs, if the forward needs several
-            or the model was wrapped with several; or another tuple or list, such as of input and
-            label, whose first element is one of these, or a tuple or list that is the one input.
+            keywords, as a dataclass always is; a tuple that begins with all positional inputs, if
+            the forward needs several or the model was wrapped with several; or another tuple or
+            list, such as of input and label, whose first element is one of these, or a tuple or
+            list that is the one input.
         model: Its forward, and what it was wrapped with, tell how many inputs it has.
 
     Raises:
@@ -77,15 +79,15 @@ def _inputs(batch: object, model: nn.Module) -> object:
         count = _positional_inputs(model)
         if len(batch) >= count > 1 and isinstance(batch[0], Tensor):
             return tuple(batch[:count])
-        if isinstance(batch[0], Mapping):
-            return _inputs(batch[0], model)
         if isinstance(batch[0], tuple | list):
             return batch[0] if _takes(model, batch[0]) else (batch[0],)
-        if isinstance(batch[0], Tensor):
-            return batch[0]
+        return _inputs(batch[0], model)
+    if tensors_in(batch):  # a dataclass
+        return (batch,)
     raise ArgumentError(
-        f"A batch is a {type(batch).__name__}; it must be a tensor, a mapping of keyword inputs, "
-        "or a tuple that begins with one of them. Map your loader to the inputs.",
+        f"A batch is or begins with a {type(batch).__name__}; it must be a tensor, a mapping of "
+        "keyword inputs, a dataclass, or a tuple that begins with one of them. Map your loader to "
+        "the inputs.",
     )
 
 

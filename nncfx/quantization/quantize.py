@@ -80,9 +80,9 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
             but for `inplace`. The copy of a model that a controller handles keeps its masks where
             they are, and is no longer that controller's.
         calibration_batches: Any iterable, such as a loader. A batch is a tensor, a mapping of
-            keyword inputs, a tuple of all positional inputs, or a pair of one of these and labels;
-            what comes behind the inputs is not used. Batches are read until `samples` examples
-            have come.
+            keyword inputs, a dataclass as the one input, a tuple of all positional inputs, or a
+            pair of one of these and labels; what comes behind the inputs is not used. Batches are
+            read until `samples` examples have come.
         target: The name of a target, a JSON file that describes one, a `Target`, or a `Hardware`.
         preset: How much is done for accuracy, where `options` say nothing. "fast": ranges only, in
             one pass over the data. "default": the mean error of each layer is taken back by its

@@ -1,13 +1,19 @@
 """Which part of what a loader gives the model takes."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import BatchEncoding
+from transformers.utils import ModelOutput
 
 import nncfx
 from nncfx.controllers.loops.batch_norm_adaptation import adapt_batch_norms
 from nncfx.errors import ArgumentError
 from nncfx.network import inputs_in
+from nncfx.tracing.calls.devices import on_device
 
 ONE, TWO, LABELS = torch.rand(3, 4), torch.rand(3, 4), torch.tensor([0, 1, 0])
 
@@ -137,8 +143,52 @@ def test_a_model_takes_as_many_inputs_as_it_was_wrapped_with() -> None:
     assert {"image.weight", "text.weight"} <= {str(one.site) for one in quantizers}
 
 
+@dataclass
+class Output(ModelOutput):
+    """What a model of transformers hands on."""
+
+    one: Tensor | None = None
+    two: Tensor | None = None
+
+
+@dataclass
+class Both:
+    """What a loader collates."""
+
+    one: Tensor
+    two: Tensor
+    name: str = "images"
+
+
+class OfOne(Pair):
+    """Takes both inputs in one object."""
+
+    def forward(self, both: Both) -> Tensor:
+        return super().forward(both.one, both.two)
+
+
+@pytest.mark.parametrize("made", [Both, Output, lambda **named: BatchEncoding(named)])
+@pytest.mark.parametrize("batch_of", [lambda one: one, lambda one: (one, LABELS)])
+def test_an_object_of_inputs_is_taken_as_a_forward_takes_it(
+    made: Callable[..., object], batch_of: Callable[[object], object]
+) -> None:
+    batch = batch_of(made(one=ONE, two=TWO))
+    model = nncfx.quantize(OfOne().eval(), [batch])
+    assert "layer.weight" in {str(one.site) for one in model.nncf.hooks}
+    [given] = inputs_in(batch, OfOne())
+    assert type(given) is type(made(one=ONE, two=TWO))
+    assert on_device(torch.device("meta"), given).two.is_meta
+    assert not given.two.is_meta
+
+
 def test_what_is_no_batch_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="A batch is a str; it must be a tensor"):
+    with pytest.raises(
+        ArgumentError, match="A batch is or begins with a str; it must be a tensor"
+    ):
+        inputs_in(("images", LABELS), Pair())
+    with pytest.raises(
+        ArgumentError, match="A batch is or begins with a str; it must be a tensor"
+    ):
         inputs_in("images", Pair())
 
 

@@ -371,7 +371,7 @@ def test_a_traced_script_is_refused_as_one() -> None:
 
 
 def test_a_batch_of_an_unknown_form_is_an_error() -> None:
-    with pytest.raises(ArgumentError, match="A batch is a str"):
+    with pytest.raises(ArgumentError, match="A batch is or begins with a str"):
         quantize(fresh(), ["x"])
 
 

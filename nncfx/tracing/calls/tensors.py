@@ -1,7 +1,9 @@
 """Find the tensors in whatever a model or a torch function takes and returns."""
 
+import copy
+from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -118,14 +120,24 @@ def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def replaced(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return nested tuples, also named ones, lists and mappings with every tensor changed."""
+    """Return nested tuples, also named ones, lists, mappings and dataclasses, tensors changed.
+
+    Of the mappings those keep their class that forwards read by attribute: `UserDict`s, such as
+    what tokenizers return, and dataclasses, such as the outputs of transformers.
+    """
     if isinstance(value, torch.Tensor):
         return change(value)
+    if is_dataclass(value) and not isinstance(value, type) and tensors_in(value):
+        given = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
+        return replace(value, **{name: replaced(one, change) for name, one in given.items()})
+    if isinstance(value, UserDict):
+        made = copy.copy(value)
+        made.data = replaced(value.data, change)
+        return made
     if isinstance(value, Mapping):
         return {key: replaced(item, change) for key, item in value.items()}
     if isinstance(value, tuple | list):
         items = [replaced(item, change) for item in value]
-        if isinstance(value, list):
-            return items
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        plain = items if isinstance(value, list) else tuple(items)
+        return type(value)(*items) if hasattr(value, "_fields") else plain
     return value
