@@ -11,7 +11,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from nncfx.errors import NNCFXError, TracingError, error_text, machine_fault
+from nncfx.errors import NNCFXError, TracingError, error_text, machine_fault, users_line
 from nncfx.graph import Operation, TensorInfo
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.call_numbers import CallNumbers, Site, call_site
@@ -191,6 +191,15 @@ def _explained(model: nn.Module, call: tuple[Any, ...]) -> Iterator[None]:
     except Exception as error:
         if machine_fault(error) is not None:
             raise
+        if any(one.__module__ == "torch._dynamo.exc" for one in type(error).__mro__):
+            line = users_line(error)
+            place = "" if line is None else f" at {line.filename}, line {line.lineno}"
+            raise TracingError(
+                f"The forward of {type(model).__name__} calls a function that torch compiles, "
+                f"such as torch.cond or torch.while_loop{place}: nncfx cannot look into that. "
+                "Choose by torch.where, or by an 'if' or a loop of Python, of which the example "
+                "inputs tell the way.",
+            ) from None
         shapes = ", ".join(f"{list(one.shape)} {one.dtype}" for one in tensors_in(call))
         raise TracingError(
             f"{type(model).__name__} refuses the example inputs: {error_text(error)}. They are "

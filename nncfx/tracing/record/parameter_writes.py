@@ -77,6 +77,8 @@ class WatchedWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         writes: What it has seen.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, writes: ParameterWrites) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.writes = writes
@@ -90,7 +92,9 @@ class WatchedWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:
         named = kwargs or {}
-        for place, one in enumerate(func._schema.arguments):  # noqa: SLF001 (no public schema)
+        # operators of higher order, such as torch.cond, have none, and write nothing
+        schema = getattr(func, "_schema", None)
+        for place, one in enumerate(() if schema is None else schema.arguments):
             if one.is_write:
                 value = args[place] if place < len(args) else named.get(one.name)
                 self.writes.hold(tensors_in(value))
