@@ -77,6 +77,11 @@ def test_padding_counts_for_nothing(item: dict[str, Any]) -> None:
     padded, mask = F.pad(tokens, (0, 3), value=8), F.pad(mask, (0, 3))
     model(input_ids=padded, attention_mask=mask)
     torch.testing.assert_close(controller.loss(), alone)
+    model(input_ids=padded, attention_mask=torch.zeros_like(mask))
+    nothing = controller.loss()
+    assert nothing == 0
+    nothing.backward()  # type: ignore[no-untyped-call]  # torch leaves it open
+    assert not model.head.weight.grad.any()
 
 
 def test_a_squared_error_is_scaled_and_grows_as_the_student_moves_away() -> None:

@@ -30,9 +30,9 @@ def squared_distance(student: Tensor, teacher: Tensor, counted: Tensor | None = 
         counted: Which tokens of an output `n x t x c` count, `n x t`; None for all.
     """
     student, teacher = wide(student), wide(teacher)
-    if counted is None or counted.shape != student.shape[:-1]:
-        return nn.functional.mse_loss(student, teacher)
-    return nn.functional.mse_loss(student[counted], teacher[counted])
+    if counted is not None and counted.shape == student.shape[:-1]:
+        student, teacher = student[counted], teacher[counted]
+    return _mean(nn.functional.mse_loss(student, teacher, reduction="none"))
 
 
 def tempered_cross_entropy(
@@ -69,7 +69,12 @@ def tempered_cross_entropy(
     each = -(torch.log_softmax(student / temperature, dim=axis) * soft).sum(dim=axis)
     if counted is not None and counted.shape == each.shape:
         each = each[counted]
-    return each.mean() * temperature**2
+    return _mean(each) * temperature**2
+
+
+def _mean(each: Tensor) -> Tensor:
+    """Return the mean, zero of nothing, such as of a batch that is all padding."""
+    return each.mean() if each.numel() else each.sum()
 
 
 @final
