@@ -2,7 +2,8 @@
 
 import ast
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,16 @@ def dense() -> nn.Module:
     torch.manual_seed(0)
     convolutions = (nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 8, 3))
     return nn.Sequential(*convolutions, nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
+
+
+@contextmanager
+def bfloat16_by_default() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def compressed(algorithm: str) -> Callable[[nn.Module], nn.Module]:
@@ -51,11 +62,15 @@ def compressed(algorithm: str) -> Callable[[nn.Module], nn.Module]:
         lambda model: quantize_weights(model, example_inputs=IMAGES, bits=4),
     ],
 )
-def test_what_is_made_is_the_same(compress: Callable[[nn.Module], nn.Module]) -> None:
+@pytest.mark.parametrize("elsewhere", [lambda: torch.device("meta"), bfloat16_by_default])
+def test_what_is_made_is_the_same(
+    compress: Callable[[nn.Module], nn.Module],
+    elsewhere: Callable[[], AbstractContextManager[object]],
+) -> None:
     model = dense().eval()
     made: list[Tensor] = []
-    for device in ("cpu", "meta"):
-        with torch.device(device):
+    for place in (nullcontext, elsewhere):
+        with place():
             torch.manual_seed(0)
             found = compress(copy.deepcopy(model)).eval()
         made.append(found(IMAGES))

@@ -102,7 +102,7 @@ class Training:
         file = None if checkpoint is None else Path(checkpoint)
         self._file = TrainingFile(file, settings_text((recipe, controller.configs)))
         self.step = self._file.restore(self._parts)
-        self._loss = torch.zeros((), device=self._device)
+        self._loss = torch.zeros((), dtype=torch.float32, device=self._device)
         self._counted, self._examples = 0, 0
 
     def run(

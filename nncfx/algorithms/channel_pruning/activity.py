@@ -43,7 +43,7 @@ class _Mean:
     def add_other_processes(self) -> None:
         """See what the layer was given in all processes."""
         if several_processes() and self._sum is not None:
-            count = torch.tensor(float(self._count), device=self._sum.device)
+            count = torch.tensor(float(self._count), dtype=torch.float32, device=self._sum.device)
             torch.distributed.all_reduce(self._sum)
             torch.distributed.all_reduce(count)
             self._count = int(count)

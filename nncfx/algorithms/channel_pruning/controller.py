@@ -255,7 +255,9 @@ class ChannelPruningController(Controller):
         names = [one.name for one in self.channels.prunable]
         activity = state.get("activity", {})
         check_keys(activity, names, f"The activity in the state of '{self.algorithm}'")
-        self._activity = {name: torch.tensor(activity[name], device="cpu") for name in names}
+        self._activity = {
+            name: torch.tensor(activity[name], dtype=torch.float32, device="cpu") for name in names
+        }
 
     def _masks(self, keep: Sequence[Tensor]) -> dict[str, Tensor]:
         return self._wanted(group_masks(self.channels, keep, self._weights()))

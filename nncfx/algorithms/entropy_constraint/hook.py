@@ -30,7 +30,9 @@ class GridHook(ExactHook):
         super().__init__()
         sizes = {"step": (), "bits": (TABLE + 1,), "thresholds": (TABLE,), "slope": ()}
         for name, size in sizes.items():
-            self.register_buffer(name, torch.zeros(size, device=weight.device))
+            self.register_buffer(
+                name, torch.zeros(size, dtype=torch.float32, device=weight.device)
+            )
         self.is_active = False
 
     @property

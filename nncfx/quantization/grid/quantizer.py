@@ -43,7 +43,7 @@ class Quantizer(nn.Module):
         self.spec = spec
         self.is_active = True
         self.was_learned = False
-        self.register_buffer("step", torch.ones(shape, device="cpu"))
+        self.register_buffer("step", torch.ones(shape, dtype=torch.float32, device="cpu"))
         self.register_buffer("zero", torch.zeros(shape, dtype=torch.int32, device="cpu"))
 
     @property

@@ -241,6 +241,6 @@ def _unfilled(name: str, shape: torch.Size, record: Mapping[str, Any]) -> Intege
             "which there is not. Save the model anew."
         )
     values = torch.zeros(shape, dtype=DTYPES[record["codes"]], device="cpu")
-    scale = torch.zeros(scales, device="cpu")
+    scale = torch.zeros(scales, dtype=torch.float32, device="cpu")
     zero = torch.ones_like(scale) if record.get("has_zeros") else None
     return IntegerTensor.from_parts(values, scale, zero, record)

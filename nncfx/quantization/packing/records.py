@@ -86,7 +86,7 @@ def _unfilled(name: str, record: Record, *, has_zeros: bool) -> IntegerTensor:
     count = outputs * (1 if group is None else -(-inputs // group))
     if record.get("codes") not in NAMES.values():
         raise _damaged(name)
-    scale = torch.zeros(count, device="cpu")
+    scale = torch.zeros(count, dtype=torch.float32, device="cpu")
     return IntegerTensor.from_parts(
         torch.zeros(outputs, inputs, dtype=DTYPES[record["codes"]], device="cpu"),
         scale,

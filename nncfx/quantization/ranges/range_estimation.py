@@ -137,8 +137,10 @@ def _mixed_min_max(statistic: TensorStatistic, _: RangeRequest, spec: QuantizerS
 
 def _percentile(statistic: TensorStatistic, request: RangeRequest, _: QuantizerSpec) -> Range:
     counts, centers, width = _filled(statistic)
-    ends = [_quantile(counts, centers, width, one / 100) for one in (request.low, request.high)]
-    return torch.tensor(ends[0], device="cpu"), torch.tensor(ends[1], device="cpu")
+    low, high = (
+        _quantile(counts, centers, width, one / 100) for one in (request.low, request.high)
+    )
+    return _end(low), _end(high)
 
 
 def _three_sigma(statistic: TensorStatistic, _: RangeRequest, __: QuantizerSpec) -> Range:
@@ -151,7 +153,11 @@ def _three_sigma(statistic: TensorStatistic, _: RangeRequest, __: QuantizerSpec)
     running = counts[order].cumsum(0)
     deviation = float(distances[torch.searchsorted(running, running[-1:] / 2)[0]])
     reach = _SIGMAS * deviation
-    return torch.tensor(median - reach, device="cpu"), torch.tensor(median + reach, device="cpu")
+    return _end(median - reach), _end(median + reach)
+
+
+def _end(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float32, device="cpu")
 
 
 def _filled(statistic: TensorStatistic) -> tuple[Tensor, Tensor, float]:
@@ -197,7 +203,7 @@ def _least_entropy(statistic: TensorStatistic, _: RangeRequest, spec: QuantizerS
     half = len(counts) // 2
     folded = counts[half:] + counts[:half].flip(0)
     levels = spec.quant_max + 1 if spec.signed else (spec.quant_max + 1) // 2
-    threshold = torch.tensor(kl_threshold(folded, levels) * width, device="cpu")
+    threshold = _end(kl_threshold(folded, levels) * width)
     return -threshold, threshold
 
 

@@ -35,8 +35,8 @@ class TensorStatistic(abc.ABC):
     def __init__(self, axis: int | None = None) -> None:
         """Take the axis whose indices have a statistic each; None for one in all."""
         self.axis = axis
-        self.low = torch.tensor(math.inf, device="cpu")
-        self.high = torch.tensor(-math.inf, device="cpu")
+        self.low = torch.tensor(math.inf, dtype=torch.float32, device="cpu")
+        self.high = torch.tensor(-math.inf, dtype=torch.float32, device="cpu")
 
     @property
     def has_nan(self) -> bool:

@@ -50,7 +50,7 @@ def hard_sigmoid(x: Tensor) -> Tensor:
 
     Source: ONNX Runtime 1.31, `HardSigmoid` with the constant that torch's exporter writes.
     """
-    return (x * torch.tensor(1 / 6, device="cpu") + 0.5).clamp(0.0, 1.0)
+    return (x * torch.tensor(1 / 6, dtype=torch.float32, device="cpu") + 0.5).clamp(0.0, 1.0)
 
 
 def normalized(x: Tensor, norm: BatchNorm) -> Tensor:
@@ -154,7 +154,7 @@ def average_pooled(mean: Tensor) -> Pending:
 
 def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
     """Return a polynomial, the highest power first, by Horner's rule with one rounding a step."""
-    first, *others = torch.tensor(coefficients, device="cpu")
+    first, *others = torch.tensor(coefficients, dtype=torch.float32, device="cpu")
     result: Tensor = first.expand_as(x)
     for one in others:
         # the product of two float32 numbers is exact in float64

@@ -109,7 +109,7 @@ class RandomScores:
     def __call__(self, blocks: Tensor) -> Tensor:
         """Return b scores for `b x m` blocks."""
         generator = torch.Generator().manual_seed(self.seed)
-        scores = torch.rand(len(blocks), generator=generator, device="cpu")
+        scores = torch.rand(len(blocks), generator=generator, dtype=torch.float32, device="cpu")
         return scores.to(blocks.device, blocks.dtype)
 
 

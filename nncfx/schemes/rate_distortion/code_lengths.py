@@ -73,7 +73,7 @@ def estimated_bits(integers: Tensor) -> float:
     counts = _counts(rows, neighbour_contexts(rows.float()), int(rows.abs().max()))
     shares = counts / counts.sum(1, keepdim=True).clamp(min=1)
     nats = -torch.special.xlogy(counts, shares).sum()
-    return float(nats / torch.log(torch.tensor(2.0, device="cpu"))) + 0.0
+    return float(nats / torch.log(torch.tensor(2.0, dtype=torch.float32, device="cpu"))) + 0.0
 
 
 def _counts(integers: Tensor, contexts: Tensor, largest: int) -> Tensor:

@@ -29,7 +29,7 @@ Source: Dettmers et al. 2023, QLoRA, appendix E; OCP Microscaling Formats 1.0, t
 @cache
 def _tables(name: str) -> tuple[Tensor, Tensor]:
     """Return the values, and the ends between neighbours, in float32."""
-    values = torch.tensor(CODEBOOKS[name], device="cpu")
+    values = torch.tensor(CODEBOOKS[name], dtype=torch.float32, device="cpu")
     return values, (values[1:] + values[:-1]) / 2
 
 
