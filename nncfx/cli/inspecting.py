@@ -109,7 +109,7 @@ def _matched(
     from nncfx.config import NNCFConfig
     from nncfx.controllers import builder_for
     from nncfx.tracing import WeightSite
-    from nncfx.training.create import configs_in_scope
+    from nncfx.training.config_scopes import configs_in_scope
 
     found = NNCFConfig.from_json(config) if config else source.task and source.task.config.base
     graph = network.nncf.graph

@@ -26,7 +26,7 @@ from nncfx.tasks.task import Task
 from nncfx.thinning import thin
 from nncfx.tracing import trace
 from nncfx.training import create_compressed_model
-from nncfx.training.create import configs_in_scope
+from nncfx.training.config_scopes import configs_in_scope
 
 __all__ = ["PlannedHook", "Prediction", "TaskPlan", "plan_task"]
 

@@ -28,7 +28,7 @@ from nncfx.tasks.references import (
 from nncfx.tasks.weights import load_weights
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import copy_of
-from nncfx.training.create import example_inputs_of
+from nncfx.training.config_inputs import example_inputs_of
 
 __all__ = ["Criterion", "Data", "Task", "read_task"]
 

@@ -1,7 +1,5 @@
 """Apply the algorithms of a config to a model, for training in the user's own loop."""
 
-import dataclasses
-import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,12 +14,9 @@ from nncfx.config import (
     AlgorithmConfig,
     AnyConfig,
     Fault,
-    InputInfo,
     NNCFConfig,
     config_error,
 )
-from nncfx.config.faults import join
-from nncfx.config.section import ScopeResolver, as_in_torch, with_scopes
 from nncfx.controllers import (
     Builder,
     CompositeController,
@@ -34,16 +29,17 @@ from nncfx.controllers.base.nncf_names import tells_arguments
 from nncfx.controllers.base.shared_gradients import average_gradients
 from nncfx.controllers.base.unread_weights import check_written_weights, warn_unhooked_weights
 from nncfx.controllers.masks.weight_sparsity import warn_added_sparsity
-from nncfx.errors import ArgumentError, GraphError
-from nncfx.graph import NNCFGraph
+from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_values
 from nncfx.thinning.quantizers import warn_quantized_attention
 from nncfx.tracing import ExampleInputs, Insertion, Priority
 from nncfx.tracing.calls.module_check import require_module
+from nncfx.training.config_inputs import example_inputs_of
+from nncfx.training.config_scopes import configs_in_scope
 
-__all__ = ["configs_in_scope", "create_compressed_model", "example_inputs_of"]
+__all__ = ["create_compressed_model"]
 
 _LOGGER = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
@@ -156,59 +152,6 @@ def _first_priority(pair: tuple[Builder[Any], Sequence[Insertion]]) -> int:
     return min((insertion.priority for insertion in pair[1]), default=Priority.DEFAULT)
 
 
-def example_inputs_of(infos: Sequence[InputInfo], model: nn.Module) -> ExampleInputs:
-    """Return example inputs as `infos` describe them, on the device of `model`.
-
-    Inputs with a `keyword` go by name; if any has one, those before it take the names of the
-    forward's arguments in their order. A "random" filler draws from [0, 1) with a fixed seed;
-    whole numbers and bools are drawn as 0 or 1.
-
-    Raises:
-        ArgumentError: `infos` is empty, or more inputs stand without a keyword than the forward
-            has arguments.
-    """
-    if not infos:
-        raise ArgumentError(
-            "There are no example inputs, without which the model cannot be traced. Pass "
-            "example_inputs, or write 'input_info' into the config.",
-        )
-    first = next(model.parameters(), None)
-    device = torch.device("cpu") if first is None else first.device
-    tensors = [_filled(info, device) for info in infos]
-    if all(info.keyword is None for info in infos):
-        return tuple(tensors)
-    names = list(inspect.signature(model.forward).parameters)
-    if len(infos) > len(names) and any(info.keyword is None for info in infos[len(names) :]):
-        raise ArgumentError(
-            f"input_info describes {len(infos)} inputs, but the model's forward takes {names}. "
-            "Leave the surplus out, or give each its 'keyword'.",
-        )
-    return {
-        info.keyword or names[position]: tensor
-        for position, (info, tensor) in enumerate(zip(infos, tensors, strict=True))
-    }
-
-
-_DTYPES: Mapping[str, torch.dtype] = {
-    "bool": torch.bool,
-    "double": torch.float64,
-    "float": torch.float32,
-    "half": torch.float16,
-    "int": torch.int32,
-    "long": torch.int64,
-}
-
-
-def _filled(info: InputInfo, device: torch.device) -> torch.Tensor:
-    dtype = _DTYPES[info.type]
-    if info.filler == "random":
-        generator = torch.Generator().manual_seed(0)
-        values = torch.rand(info.sample_size, generator=generator, device="cpu")
-        whole = values if dtype.is_floating_point else values.round()
-        return whole.to(device, dtype)
-    return torch.full(info.sample_size, info.filler != "zeros", dtype=dtype, device=device)
-
-
 @contextmanager
 def _wrapped(
     model: nn.Module,
@@ -238,33 +181,6 @@ def _wrapped(
         else:
             unwrap(model)
         raise
-
-
-def configs_in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConfig]:
-    """Return the algorithms' configs with the scopes of the whole config merged in.
-
-    What either ignores is ignored; the whole config's targets hold where an algorithm has none.
-
-    Raises:
-        ConfigError: a scope matches no operation, or holds no regular expression.
-    """
-    faults: list[Fault] = []
-    whole = with_scopes(config, "", _resolver("", config, graph, faults))
-    merged = []
-    for index, one in enumerate(config.compression):
-        own = one.with_scopes(_resolver(f"compression[{index}]", one, graph, faults))
-        if not one.has_scopes:
-            merged.append(own)
-            continue
-        scoped = dataclasses.replace(
-            own,
-            ignored_scopes=(*whole.ignored_scopes, *own.ignored_scopes),
-            target_scopes=whole.target_scopes if own.target_scopes is None else own.target_scopes,
-        )
-        merged.append(scoped.within(config.target_device, config.compression_lr_multiplier))
-    if faults:
-        raise config_error(faults)
-    return merged
 
 
 def _check_trainable(model: nn.Module) -> None:
@@ -359,34 +275,6 @@ class _Reread(Iterable[Any]):
         for batch in self._batches:
             self._kept.append(batch)
             yield batch
-
-
-def _resolver(
-    path: str, scoped: NNCFConfig | AlgorithmConfig, graph: NNCFGraph, faults: list[Fault]
-) -> ScopeResolver:
-    """Return what resolves the scopes of `scoped`, which is at `path`, and appends `faults`."""
-
-    def resolve(key: str, scope: str) -> str | None:
-        plain = as_in_torch(scope)
-        try:
-            is_missed = bool(graph.unmatched([plain]))
-        except GraphError as error:
-            faults.append(Fault(path=join(path, key), problem=str(error)))
-            return None
-        if is_missed and scoped.validate_scopes:
-            faults.append(Fault(path=join(path, key), problem=_missed(scope, graph)))
-        return None if is_missed else plain
-
-    return resolve
-
-
-def _missed(scope: str, graph: NNCFGraph) -> str:
-    pattern = "" if "{re}" in scope else " A pattern begins with '{re}'."
-    return (
-        f"'{scope}' matches no operation of the model, so it would change nothing."
-        f"{graph.hint(scope)}{pattern} 'model.nncf.graph.addresses' lists all; "
-        "'validate_scopes': false allows such a scope."
-    )
 
 
 def _check_new(model: NNCFNetwork, algorithms: Sequence[AlgorithmConfig]) -> None:

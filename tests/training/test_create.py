@@ -27,7 +27,8 @@ from nncfx.errors import (
 )
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.tracing import Priority
-from nncfx.training.create import create_compressed_model, example_inputs_of
+from nncfx.training.config_inputs import example_inputs_of
+from nncfx.training.create import create_compressed_model
 
 INPUTS = torch.ones(1, 3, 8, 8)
 MAGNITUDE = {"algorithm": "magnitude_sparsity"}
