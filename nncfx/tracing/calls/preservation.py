@@ -115,12 +115,11 @@ def drop_kept(model: nn.Module) -> None:
 
     What they computed from weights is of no use any more when these are others.
     """
-    modules = [module for _, module in all_modules(model)]
-    if all(type(module).train is nn.Module.train for module in modules):
+    if all(type(module).train is nn.Module.train for _, module in all_modules(model)):
         return
-    modes = [module.training for module in modules]
+    modes = {module: module.training for module in model.modules()}  # hooks, too
     model.train()
-    for module, mode in zip(modules, modes, strict=True):
+    for module, mode in modes.items():
         if module.training is not mode:  # a module takes long to set anything
             module.training = mode
 

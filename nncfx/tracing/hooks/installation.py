@@ -92,7 +92,7 @@ def install(
 
 def uninstall(model: nn.Module) -> None:
     """Take the hooks off all modules of `model`; the root stays wrapped."""
-    for _, module in all_modules(model):
+    for module in model.modules():
         if _NESTED in module.__dict__:
             module.use_nested_tensor = module.__dict__.pop(_NESTED)
         if isinstance(module, HookedModule):
