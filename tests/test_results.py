@@ -70,6 +70,7 @@ def test_every_run_of_the_campaign_has_a_valid_config(
     runs = importlib.import_module("campaign_runs").read_runs()
     assert runs
     for run in runs:
-        nncfx.NNCFConfig.from_dict(run.config())
+        for config in (run.config(), *run.thin_configs()):
+            nncfx.NNCFConfig.from_dict(config)
         assert run.mean_of or run.recipe().steps == run.steps
         assert all((ROOT / f"results/{one}.nncfx").exists() for one in run.mean_of)
