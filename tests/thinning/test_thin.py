@@ -347,6 +347,8 @@ def test_faulty_arguments_are_refused() -> None:
         thin(chain(), VECTOR, tolerance=-1.0)
     with pytest.raises(TracingError, match="refuses the example inputs"):
         thin(chain(), torch.zeros(1, 5))
+    with pytest.raises(ArgumentError, match=r"cannot be thinned: '0.weight' is on meta"):
+        thin(chain().to("meta"), VECTOR)
 
 
 def test_the_summary_tells_what_went_and_what_stayed() -> None:
