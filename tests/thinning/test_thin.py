@@ -319,8 +319,8 @@ def test_channels_whose_width_the_code_holds_stay_with_the_reason() -> None:
 
 
 def test_a_difference_is_named_with_the_first_operation_that_differs() -> None:
-    model = Function(
-        lambda m, x: m.second(m.first(x) * len(m.first.weight)),
+    model = Function(  # the numbers before it are compared as well
+        lambda m, x: m.second(m.first(x + x.mean() + m.second.bias[0]) * len(m.first.weight)),
         first=nn.Linear(3, 6),
         second=nn.Linear(6, 2),
     )
