@@ -127,9 +127,9 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         output_names: names of its outputs, in their order; their keys by default.
 
     Raises:
-        ArgumentError: no module, an unknown target, an operator set that it does not read,
-            example inputs that are missing or of the wrong kind, dynamic axes that they do not
-            have, or names that are not as many as the inputs or outputs, or not unique.
+        ArgumentError: no module, one on meta, an unknown target, an operator set that it does not
+            read, example inputs that are missing or of the wrong kind, dynamic axes that they do
+            not have, or names that are not as many as the inputs or outputs, or not unique.
         TracingError: the model is TorchScript.
         ExportError: the model is sharded or offloaded, does not run on `example_inputs`, uses an
             operation that has no ONNX form, or fixes an axis that was to stay open.
