@@ -5,26 +5,45 @@ channel by itself without its vector kernel where more is added at the left than
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, Final, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-__all__ = ["QuickKernels"]
+from nncfx.graph import Operation
+from nncfx.network import NNCFNetwork
+from nncfx.operators import functions_of
+
+__all__ = ["quick_kernels"]
 
 _MOST_PADDING: Final = 4
 """Columns at the left with which oneDNN's kernels for AVX2 still convolve (6 for AVX-512)."""
 _FEW_CHANNELS: Final = 6
 """With fewer, vectors over channels are too empty."""
 _CONVOLUTION: Final = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_CONVOLUTIONS: Final = functions_of("conv")
+
+
+def quick_kernels(model: nn.Module) -> AbstractContextManager[object]:
+    """Return a context for forwards of `model`; where there is nothing to gain, an empty one."""
+    operations = model.nncf.graph.operations if isinstance(model, NNCFNetwork) else ()
+    return _QuickKernels() if any(map(_gains, operations)) else nullcontext()
+
+
+def _gains(operation: Operation) -> bool:
+    if operation.function in _CONVOLUTIONS:
+        weight = operation.inputs[1]
+        return weight is not None and weight.shape[1] == 1 and weight.shape[-1] > 2 * _MOST_PADDING
+    return operation.function == "max_pool2d"
 
 
 @final
-class QuickKernels(TorchFunctionMode):
+class _QuickKernels(TorchFunctionMode):
     """Computes as the functions of torch do: maxima bit by bit, sums in another order."""
 
     @override
@@ -74,7 +93,6 @@ _QUICK: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = MappingProxyTyp
     {
         F.max_pool2d: _channels_last,
         torch.max_pool2d: _channels_last,
-        torch.conv1d: _padded,
-        torch.conv2d: _padded,
+        **{getattr(torch, function): _padded for function in _CONVOLUTIONS},
     }
 )

@@ -12,7 +12,8 @@ from typing_extensions import override
 
 import nncfx
 from nncfx.quantization.ranges.observation import run_batches
-from nncfx.quantization.ranges.quick_kernels import QuickKernels
+from nncfx.quantization.ranges.quick_kernels import _QuickKernels as QuickKernels
+from nncfx.quantization.ranges.quick_kernels import quick_kernels
 
 _Padding = int | str | tuple[int, ...]
 
@@ -132,8 +133,29 @@ def test_other_convolutions_stay(groups: int, padding: _Padding) -> None:
     assert torch.equal(found, F.conv1d(x, weight, None, 1, padding, 1, groups))
 
 
+def depthwise(kernel: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, kernel, padding=kernel // 2, groups=8), nn.ReLU()
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "gains"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.MaxPool2d(2)), True),
+        (depthwise(13), True),
+        (depthwise(9), True),
+        (depthwise(7), False),
+        (nn.Sequential(nn.Conv2d(3, 8, 13, padding=6), nn.AvgPool2d(2)), False),
+    ],
+)
+def test_only_forwards_that_gain_are_looked_into(model: nn.Module, gains: bool) -> None:
+    context = quick_kernels(nncfx.wrap(model, images(2, 3, 16, 16)))
+    assert isinstance(context, QuickKernels) is gains
+
+
 def test_calibration_uses_them() -> None:
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.MaxPool2d(2))
+    model = nncfx.wrap(nn.Sequential(nn.Conv2d(3, 8, 3), nn.MaxPool2d(2)), images(2, 3, 8, 8))
     with Calls() as calls:
         run_batches(model, [images(2, 3, 8, 8)])
     ((_, _, read),) = [call for call in calls.found if call[0] == "max_pool2d"]
