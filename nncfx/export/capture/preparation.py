@@ -75,8 +75,8 @@ def inferring(model: nn.Module) -> Iterator[WatchedWrites]:
     So are weights that a forward writes to in the mode that is yielded, which is for the first
     one: some write once, by a flag that is put back. A file is written inside.
     """
-    writes = ParameterWrites(model)
-    with torch.no_grad(), without_keeping(model), preserved(model):
+    with torch.no_grad(), without_keeping(model) as modules, preserved(model):
+        writes = ParameterWrites(modules)
         try:
             yield WatchedWrites(writes)
         finally:
