@@ -91,9 +91,7 @@ def captured_program(
         result = capture(model, call[0], call[1], dynamic_shapes=opened)
         if isinstance(result.exception, OtherCallsError):
             closed = capture(model, *(own or call), dynamic_shapes=None)
-            if isinstance(closed.exception, OtherCallsError):
-                raise result.exception
-            raise ExportError(_OTHER_BRANCH.format(model=type(model).__name__))
+            raise _other_calls(model, result.exception, closed.exception)
         program = result.exported_program
         if program is None or any(map(_has_other_form, program.graph.nodes)):
             with ExportableCalls():
@@ -116,6 +114,17 @@ def captured_program(
     _compute_numbers(program)
     _widen_indices(program)
     return QuicklyDecomposed.of(program)
+
+
+def _other_calls(
+    model: nn.Module, found: Exception, closed: Exception | None
+) -> OtherCallsError | ExportError:
+    """Return what to say of other calls with open axes; `closed` is what fails without these."""
+    if isinstance(closed, OtherCallsError):
+        return closed
+    error = ExportError(_OTHER_BRANCH.format(model=type(model).__name__))
+    error.__cause__ = found
+    return error
 
 
 def _remove_assertions(program: torch.export.ExportedProgram) -> None:
