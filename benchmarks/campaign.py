@@ -140,6 +140,7 @@ def images_of(run: Run, data: Path, device: str) -> tuple[AugmentedImages, torch
         std=std,
         batch=run.batch,
         seed=run.seed,
+        mixup=run.mixup,
     )
     return batches, (torch.from_numpy(pixels[kept:]), labels[kept:])
 

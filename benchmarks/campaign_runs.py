@@ -52,6 +52,7 @@ class Run:
         mean_of: Result files of one thin network, in float16: nothing is trained, the result has
             the means of their weights and statistics (Izmailov et al., Averaging Weights Leads to
             Wider Optima and Better Generalization, 2018).
+        mixup: As `AugmentedImages.mixup`.
         precision: As `Recipe.precision`: narrow networks may train faster in float32 even where
             the processor multiplies in bfloat16.
     """
@@ -82,6 +83,7 @@ class Run:
     lasso: float = 0.0
     wait: float = 0.0
     mean_of: Sequence[str] = ()
+    mixup: float = 0.0
 
     def recipe(self) -> Recipe:
         """Return how to train."""
@@ -151,7 +153,9 @@ class Run:
         """
         no_matter = {"name", "minutes", "bits"}
         # than the first results
-        younger: dict[str, Any] = dict.fromkeys(("filters", "branches", "lasso", "wait"), 0.0)
+        younger: dict[str, Any] = dict.fromkeys(
+            ("filters", "branches", "lasso", "wait", "mixup"), 0.0
+        )
         younger |= {"precision": "auto", "teacher": "", "mean_of": ()}
         settings = {
             key: value

@@ -31,6 +31,7 @@ class ChannelLedger:
     _sets: UnionFind = field(default_factory=UnionFind)
     _reasons: list[tuple[Ids, str, str]] = field(default_factory=list)
     _opaque: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _never_dead: dict[str, tuple[str, str]] = field(default_factory=dict)
     _carriers: dict[tuple[str, int], Ids] = field(default_factory=dict)
     _roles: dict[tuple[str, int], list[Role]] = field(default_factory=dict)
     _widths: dict[tuple[str, str], Ids] = field(default_factory=dict)
@@ -104,6 +105,10 @@ class ChannelLedger:
     def fix_parameter(self, parameter: str, reason: str) -> None:
         """Note that whatever channels `parameter` carries, before or later, must stay."""
         self._opaque.setdefault(parameter, (reason, self.place))
+
+    def fix_read_by(self, parameter: str, reason: str) -> None:
+        """Note that whatever channels `parameter` reads, before or later, must stay."""
+        self._never_dead.setdefault(parameter, (reason, self.place))
 
     def carried(self, parameter: str, axis: int, size: int) -> Ids:
         """Return the channels that the entries of an axis carry; new ones where none are known."""
@@ -210,9 +215,11 @@ class ChannelLedger:
         """
         self._follow_shadows()
         self._fix_numbers()
-        for (parameter, _), ids in self._carriers.items():
+        for (parameter, axis), ids in self._carriers.items():
             if parameter in self._opaque:
                 self.fix(ids, *self._opaque[parameter])
+            if parameter in self._never_dead and Role.CONSUMER in self._roles[parameter, axis]:
+                self.fix(ids, *self._never_dead[parameter])
         roots = self._sets.roots()
         reasons: dict[int, tuple[str, str]] = {}
         for ids, reason, place in self._reasons:

@@ -1,10 +1,13 @@
 """The entry point of the command line; it works, and says why, when typer is missing."""
 
+import errno
 import importlib.util
 import logging
+import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from nncfx._version import __version__
@@ -19,17 +22,46 @@ def app() -> None:
 
     Exit codes: 0 done; 2 a mistake in the command, a file or the set-up, told in one paragraph
     on standard error; 3 `nncfx benchmark` found a regression, or `nncfx compress` made a model
-    outside of its budget; 130 interrupted; 1 anything else.
+    outside of its budget; 130 interrupted; 1 anything else, as a standard output that takes
+    nothing, told in one line.
     """
-    if sys.argv[1:] == ["--version"]:  # base dependencies will do
-        sys.stdout.write(f"nncfx {__version__}\n")
-        return
-    warnings.showwarning = _show_warning
+    with _output_written():
+        if sys.argv[1:] == ["--version"]:  # base dependencies will do
+            sys.stdout.write(f"nncfx {__version__}\n")
+            return
+        warnings.showwarning = _show_warning
+        try:
+            _application()()
+        except NNCFXError as error:
+            sys.stderr.write(fault_text(error))
+            raise SystemExit(FAULT) from error
+
+
+@contextmanager
+def _output_written() -> Iterator[None]:
+    """Write all of standard output by the end, or tell in one line why it cannot be."""
+    if sys.__stdout__ is None:
+        sys.stderr.write("nncfx: standard output is closed. Send it to /dev/null instead.\n")
+        raise SystemExit(1)
     try:
-        _application()()
-    except NNCFXError as error:
-        sys.stderr.write(fault_text(error))
-        raise SystemExit(FAULT) from error
+        yield
+    except OSError:
+        _write_out("\n")  # which fails again if it is standard output that did
+        raise
+    finally:
+        _write_out("")
+
+
+def _write_out(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # what is left would be written, and told, again when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno != errno.EPIPE:  # nobody wanted the rest, as behind `head`
+            sys.stderr.write(f"nncfx: standard output takes nothing: {error.strerror}.\n")
+        raise SystemExit(1) from None
 
 
 def _show_warning(

@@ -127,9 +127,9 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
         output_names: names of its outputs, in their order; their keys by default.
 
     Raises:
-        ArgumentError: no module, an unknown target, an operator set that it does not read,
-            example inputs that are missing or of the wrong kind, dynamic axes that they do not
-            have, or names that are not as many as the inputs or outputs, or not unique.
+        ArgumentError: no module, one on meta, an unknown target, an operator set that it does not
+            read, example inputs that are missing or of the wrong kind, dynamic axes that they do
+            not have, or names that are not as many as the inputs or outputs, or not unique.
         TracingError: the model is TorchScript.
         ExportError: the model is sharded or offloaded, does not run on `example_inputs`, uses an
             operation that has no ONNX form, or fixes an axis that was to stay open.
@@ -160,7 +160,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
                 call, axes = _open_axes(
                     model, own, dynamic_axes or {}, dynamic_batch=dynamic_batch
                 )
-                program = _capture(model, call, axes, wanted, narrator)
+                program = _capture(model, (call, own), axes, wanted, narrator)
                 if dynamic_batch:
                     _check_open(program.model.graph, model, batch_size(call))
                 _check_axes(program.model.graph, model, dynamic_axes or {})
@@ -266,16 +266,21 @@ def _open_axes(
 
 
 def _capture(
-    model: nn.Module, call: Call, axes: dict[str, Any] | None, opset: int, narrator: Narrator
+    model: nn.Module,
+    calls: tuple[Call, Call],
+    axes: dict[str, Any] | None,
+    opset: int,
+    narrator: Narrator,
 ) -> torch.onnx.ONNXProgram:
     from nncfx.export.ir.exact_translations import exact_translations
 
+    call, own = calls
     try:
         know_shapes()
         # torch keeps the state of an export in the process
         with _ALONE, patched_exporter(), contextlib.ExitStack() as stack:
             with _quiet():
-                captured = captured_program(model, call, axes)
+                captured = captured_program(model, call, axes, own)
             # a program holds its calls; a model that it could not capture makes them yet
             if captured is None:
                 stack.enter_context(ExportableCalls())
@@ -291,6 +296,8 @@ def _capture(
                 verbose=False,
                 custom_translation_table={**translations(), **exact_translations()},
             )
+    except ExportError:
+        raise
     except Exception as error:
         raise as_export_error(error, model=type(model).__name__) from error
     if program is None:

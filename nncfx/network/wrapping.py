@@ -163,9 +163,9 @@ def _own_stateless(modules: Sequence[tuple[str, nn.Module]]) -> None:
     own: dict[int, nn.Module] = {}
     for _, module in modules:
         for key, part in module._modules.items():  # noqa: SLF001 (a class may override its setattr)
-            if part is None or not _is_stateless(part):
-                continue
-            if names[id(part)] > 1 or isinstance(part, HookedModule):
+            # few are either, which is told sooner than that they have no weights
+            is_shared = names[id(part)] > 1 or isinstance(part, HookedModule)
+            if part is not None and is_shared and _is_stateless(part):
                 module._modules[key] = own.setdefault(id(part), _stateless_copy(part))  # noqa: SLF001 (as above)
 
 

@@ -39,15 +39,14 @@ class LeftElements:
             source: the parameter that it is made of; None for an activation.
         """
         if source is None:
-            alive: npt.NDArray[np.bool_] = ~np.isin(self._ledger.find(grid.numpy()), self._dead)
-            return alive
+            ids = self._ledger.find(grid.numpy())
+            return np.isin(ids, self._dead, invert=True)  # ~ makes no array of a scalar
         left = np.ones(source.shape, dtype=np.bool_)
         for axis in range(left.ndim):
             gone = self._entries.get((source.parameter, axis))
             if gone is not None:
                 left[(slice(None),) * axis + (gone,)] = False
-        found: npt.NDArray[np.bool_] = left.reshape(-1)[source.elements.numpy()]
-        return found
+        return np.asarray(left.reshape(-1)[source.elements.numpy()])
 
 
 class _SiteObserver(ChannelObserver):

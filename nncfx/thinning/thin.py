@@ -16,7 +16,7 @@ from nncfx.network import NNCFNetwork, inputs_for
 from nncfx.quantization import Quantizer
 from nncfx.schemes.masks.alignment import resolve_alignment
 from nncfx.storage.models.sharded_models import has_shards
-from nncfx.storage.models.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_values, require_whole
 from nncfx.targets import Alignment, Target
 from nncfx.thinning.probing import Form, check_form, prunable_channels
 from nncfx.thinning.quantizers import is_quantized, quantized_again, without_hooks
@@ -85,7 +85,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
 
     Raises:
         ArgumentError: `align` is less than 1 or no runtime, `tolerance` is negative, `form` is
-            none, or `example_inputs` are missing or of no accepted form.
+            none, `example_inputs` are missing or of no accepted form, or the model is on meta.
         GraphError: `channels` are of another model.
         TracingError: the model refuses the inputs, or a hook cannot be baked in.
         ThinningError: `model` is sharded or offloaded; or it is to be thinned in place and has
@@ -109,6 +109,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         _check_in_place(model)
     model = whole_model(model)
     require_whole(model, "thinned", ThinningError)
+    require_values(model, "thinned")
     check_form(form)
     alignment = resolve_alignment(align)
     if tolerance is not None and not tolerance >= 0:

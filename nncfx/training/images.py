@@ -29,7 +29,11 @@ class AugmentedImages:
         std: `c`, then divided by.
         batch: Images in a batch, in [1, n].
         shift: At most so many pixels along either axis; what is left free is black.
-        seed: Of orders, shifts and mirrorings.
+        seed: Of orders, shifts, mirrorings and shares.
+        mixup: Each image takes a share of the next one of its batch, uniform in [0, mixup]; at
+            most 0.5, so that its label remains the larger part (Zhang et al., mixup, 2018). For
+            a teacher that sees the same images (Beyer et al., Knowledge distillation: A good
+            teacher is patient and consistent, 2022).
 
     Raises:
         ArgumentError: a shape, a dtype or a number is out of range.
@@ -42,10 +46,13 @@ class AugmentedImages:
     batch: int = 128
     shift: int = 4
     seed: int = 0
+    mixup: float = 0.0
 
     def __post_init__(self) -> None:
         check_at_least("batch", self.batch, 1)
         check_at_least("shift", self.shift, 0)
+        if not 0 <= self.mixup <= 0.5:  # noqa: PLR2004 (half)
+            raise ArgumentError(f"mixup is {self.mixup!r}; it must be in [0, 0.5].")
         shape = tuple(self.pixels.shape)
         if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4:  # noqa: PLR2004 (n c h w)
             raise ArgumentError(
@@ -73,12 +80,16 @@ class AugmentedImages:
         span = 2 * self.shift + 1
         shifts = torch.randint(span, (2, self.batch), generator=generator, device="cpu")
         is_mirrored = torch.rand(self.batch, generator=generator, device="cpu") < 0.5  # noqa: PLR2004 (half)
+        shares = torch.rand(self.batch, generator=generator, device="cpu") * self.mixup
         # a copy that is waited for would let a GPU run dry at every step
-        rows, shifts, is_mirrored = (
-            one.to(device, non_blocking=True) for one in (rows, shifts, is_mirrored)
+        rows, shifts, is_mirrored, shares = (
+            one.to(device, non_blocking=True) for one in (rows, shifts, is_mirrored, shares)
         )
         pixels = _shifted(self.pixels[rows], shifts, is_mirrored, self.shift)
-        return self.normalised(pixels), self.labels[rows]
+        images = self.normalised(pixels)
+        if self.mixup:
+            images = images.lerp(images.roll(-1, 0), shares.view(-1, 1, 1, 1))
+        return images, self.labels[rows]
 
     def normalised(self, pixels: Tensor) -> Tensor:
         """Return `pixels` (n x c x h x w, uint8) as a network takes them, channels last."""

@@ -1,5 +1,7 @@
 """Worked examples: which channels of small models go together, found by hand."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -247,6 +249,33 @@ def test_a_parameter_that_is_computed_with_is_fixed() -> None:
 
     model = Function(forward, stem=conv(3, 4), head=conv(4, 1))
     assert analyze_channels(model, IMAGE).prunable == ()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (lambda weight: weight.sign() * 0.5, None),
+        (lambda weight: weight.tanh().clamp(-0.5, 0.5), None),
+        (lambda weight: weight * torch.ones(1), None),
+        (
+            lambda weight: torch.where(weight >= 0, 1.0, -1.0),
+            "'Function/__ge___0' makes other numbers of the zeros of 'head.weight'",
+        ),
+        (
+            lambda weight: torch.where(weight > 0, 1.0, -1.0),
+            "'Function/where_0' makes other numbers of the zeros of 'head.weight'",
+        ),
+    ],
+    ids=["sign", "clamp", "constant", "binary", "binary of positive"],
+)
+def test_a_weight_read_by_a_function_lets_channels_go_that_keeps_zeros(
+    changed: Callable[[torch.Tensor], torch.Tensor], reason: str | None
+) -> None:
+    def forward(m: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(m.stem(x), changed(m.head.weight))
+
+    model = Function(forward, stem=conv(3, 4), head=conv(4, 1))
+    assert analyze_channels(model, IMAGE).find("stem").fixed == reason
 
 
 def test_analysis_leaves_the_model_as_it_was() -> None:

@@ -1,5 +1,6 @@
 """The command line says what went wrong in one paragraph, and never shows a traceback."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -102,3 +103,24 @@ def test_a_warning_is_a_line_without_the_code_that_gave_it(
         warnings.simplefilter("default")
         assert run(monkeypatch, "inspect", "net_of_warnings.py:net") == 2
     assert caplog.messages == ["The net is old."]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["--version", "version"])
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [(">/dev/full", "standard output takes nothing: No space"), (">&-", "is closed")],
+)
+def test_a_standard_output_that_takes_nothing_is_told_in_a_line(
+    unbuffered: str, command: str, output: str, told: str
+) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"$0" -m nncfx {command} {output}', sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert told in done.stderr

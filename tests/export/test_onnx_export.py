@@ -1,8 +1,10 @@
 """`export_onnx` writes what the model infers, leaves the model alone and says what went wrong."""
 
 import copy
+import dataclasses
 import logging
 import os
+import pickle
 import re
 from contextlib import nullcontext
 from pathlib import Path
@@ -366,6 +368,14 @@ def test_a_batch_that_the_model_fixes_is_refused(tmp_path: Path) -> None:
 def test_inputs_on_which_the_model_does_not_run_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="Linear does not run on the example inputs"):
         export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 5))
+    with pytest.raises(ArgumentError, match="cannot be exported: 'weight' is on meta"):
+        export_onnx(nn.Linear(4, 3, device="meta"), tmp_path / "m.onnx", torch.randn(2, 4))
+
+
+def test_what_was_written_can_be_pickled_and_copied(tmp_path: Path) -> None:
+    result = export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 4))
+    assert copy.deepcopy(result) == result == pickle.loads(pickle.dumps(result))  # noqa: S301 (own)
+    assert dataclasses.asdict(result)["modules"] == result.modules
 
 
 class Scaled(nn.Module):

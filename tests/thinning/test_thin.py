@@ -319,8 +319,8 @@ def test_channels_whose_width_the_code_holds_stay_with_the_reason() -> None:
 
 
 def test_a_difference_is_named_with_the_first_operation_that_differs() -> None:
-    model = Function(
-        lambda m, x: m.second(m.first(x) * len(m.first.weight)),
+    model = Function(  # the numbers before it are compared as well
+        lambda m, x: m.second(m.first(x + x.mean() + m.second.bias[0]) * len(m.first.weight)),
         first=nn.Linear(3, 6),
         second=nn.Linear(6, 2),
     )
@@ -347,6 +347,8 @@ def test_faulty_arguments_are_refused() -> None:
         thin(chain(), VECTOR, tolerance=-1.0)
     with pytest.raises(TracingError, match="refuses the example inputs"):
         thin(chain(), torch.zeros(1, 5))
+    with pytest.raises(ArgumentError, match=r"cannot be thinned: '0.weight' is on meta"):
+        thin(chain().to("meta"), VECTOR)
 
 
 def test_the_summary_tells_what_went_and_what_stayed() -> None:

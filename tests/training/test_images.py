@@ -65,6 +65,21 @@ def test_without_shift_and_mirroring_undone_images_are_normalised_pixels_channel
     assert found.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_mixup_adds_a_share_of_the_next_image_of_the_batch() -> None:
+    plain, labels = made(40, batch=40)(3)
+    mixed, same = made(40, batch=40, mixup=0.3)(3)
+    assert torch.equal(labels, same)
+    assert mixed.is_contiguous(memory_format=torch.channels_last)
+    others = plain[[*range(1, 40), 0]]
+    shares = ((mixed - plain) * (others - plain)).sum((1, 2, 3)) / (others - plain).square().sum(
+        (1, 2, 3)
+    )
+    assert torch.allclose(mixed, plain + shares.view(-1, 1, 1, 1) * (others - plain), atol=1e-6)
+    assert shares.min() > -1e-6
+    assert 0.2 < shares.max() < 0.3  # of 40 draws from [0, 0.3]
+    assert 0.1 < shares.mean() < 0.2  # 0.15 +- 0.014, more than three deviations
+
+
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
@@ -73,6 +88,7 @@ def test_without_shift_and_mirroring_undone_images_are_normalised_pixels_channel
         ({"labels": torch.arange(9)}, "9 labels"),
         ({"batch": 11}, "batches of 11"),
         ({"batch": 0}, "batch"),
+        ({"mixup": 0.6}, r"mixup is 0.6; it must be in \[0, 0.5\]"),
         ({"shift": -1}, "shift"),
     ],
 )

@@ -27,6 +27,7 @@ from nncfx.channels.source import Source
 from nncfx.channels.state import ChannelState, Split
 from nncfx.graph.channels import Role
 from nncfx.tracing.calls.symbolic_sizes import NamedInteger, WeightSize
+from nncfx.tracing.calls.tensors import replaced
 from nncfx.tracing.record.function_mode import TracedCall
 
 __all__ = [
@@ -74,7 +75,20 @@ def _parameters_only(
     sources = [source for t in operands if (source := state.source(t)) is not None]
     if len(sources) > 1 or sources[0].elements.shape != call.result.shape:
         return unknown(state, call)
+    if not _keeps_zero(state, call):
+        reason = f"'{place_of(call)}' makes other numbers of the zeros of '{sources[0].parameter}'"
+        state.ledger.fix_read_by(sources[0].parameter, reason)
     return state.set_source(call.result, sources[0])
+
+
+def _keeps_zero(state: ChannelState, call: TracedCall) -> bool:
+    """Return whether a function of one parameter is 0 where this is; of constants there are 1s."""
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        value = int(state.source(tensor) is None)
+        return torch.full((1,) * tensor.dim(), value, dtype=tensor.dtype, device="cpu")
+
+    return not call.func(*replaced(call.args, change), **replaced(call.kwargs, change)).any()
 
 
 @channel_rule("window")

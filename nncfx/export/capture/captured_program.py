@@ -51,6 +51,12 @@ _INDEXING: Final = frozenset(
 )
 _HARMLESS: Final = frozenset({_ATEN.detach_.default})
 """In place, yet without a change of values."""
+_OTHER_BRANCH: Final = (
+    "{model} cannot be exported with open axes: there its forward takes another branch than when "
+    "it was traced, as of a batch of one and of several, and hooks would be missing. Pass "
+    "dynamic_batch=False, or fewer dynamic_axes; or trace that branch, too, before it is "
+    "quantized: nncfx.wrap(model, example_inputs, further_inputs=[...])."
+)
 _ROUNDING: Final = 1e-5
 """Of the largest value of an output."""
 _SMALLEST: Final = 1e-30
@@ -58,7 +64,7 @@ _SMALLEST: Final = 1e-30
 
 
 def captured_program(
-    model: nn.Module, call: Call, axes: dict[str, Any] | None
+    model: nn.Module, call: Call, axes: dict[str, Any] | None, own: Call | None = None
 ) -> torch.export.ExportedProgram | None:
     """Return `model` as a program that is decomposed quickly; None if torch has to try harder.
 
@@ -71,9 +77,11 @@ def captured_program(
         model: in the mode in which it is exported.
         call: the inputs.
         axes: which of their axes stay open, by argument of the forward.
+        own: the inputs as given, where `call` has more of them.
 
     Raises:
         HookError: the model makes other calls than when it was traced.
+        ExportError: it does so because of open axes.
     """
     opened, _ = dynamic_shapes.convert_str_to_export_dim(axes)
     is_told = not any(isinstance(module, NNCFNetwork) for module in model.modules())
@@ -82,7 +90,8 @@ def captured_program(
         capture = set_onnx_exporting_flag(strategy) if is_told else strategy
         result = capture(model, call[0], call[1], dynamic_shapes=opened)
         if isinstance(result.exception, OtherCallsError):
-            raise result.exception
+            closed = capture(model, *(own or call), dynamic_shapes=None)
+            raise _other_calls(model, result.exception, closed.exception)
         program = result.exported_program
         if program is None or any(map(_has_other_form, program.graph.nodes)):
             with ExportableCalls():
@@ -105,6 +114,17 @@ def captured_program(
     _compute_numbers(program)
     _widen_indices(program)
     return QuicklyDecomposed.of(program)
+
+
+def _other_calls(
+    model: nn.Module, found: Exception, closed: Exception | None
+) -> OtherCallsError | ExportError:
+    """Return what to say of other calls with open axes; `closed` is what fails without these."""
+    if isinstance(closed, OtherCallsError):
+        return closed
+    error = ExportError(_OTHER_BRANCH.format(model=type(model).__name__))
+    error.__cause__ = found
+    return error
 
 
 def _remove_assertions(program: torch.export.ExportedProgram) -> None:

@@ -14,7 +14,7 @@ from nncfx.network import NNCFNetwork, bake, is_bakeable, strip
 from nncfx.quantization import Quantizer
 from nncfx.quantization.moved_weights import warn_moved_weights
 from nncfx.quantization.packing.pack_weights import is_packed, unpack_weights
-from nncfx.storage.models.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_values, require_whole
 from nncfx.tracing import ExampleInputs, Priority, WeightSite
 from nncfx.tracing.calls.inputs import own_tensors
 from nncfx.tracing.calls.preservation import preserved, without_keeping
@@ -35,8 +35,10 @@ def plain(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
 
     Raises:
         ExportError: `model` is sharded or offloaded.
+        ArgumentError: it is on meta.
     """
     require_whole(model, "exported", ExportError, is_only_run=True)
+    require_values(model, "exported")
     if not isinstance(model, NNCFNetwork):
         return unpack_weights(model, example_inputs) if is_packed(model) else model
     warn_moved_weights(model)
@@ -73,8 +75,8 @@ def inferring(model: nn.Module) -> Iterator[WatchedWrites]:
     So are weights that a forward writes to in the mode that is yielded, which is for the first
     one: some write once, by a flag that is put back. A file is written inside.
     """
-    writes = ParameterWrites(model)
-    with torch.no_grad(), without_keeping(model), preserved(model):
+    with torch.no_grad(), without_keeping(model) as modules, preserved(model):
+        writes = ParameterWrites(modules)
         try:
             yield WatchedWrites(writes)
         finally:

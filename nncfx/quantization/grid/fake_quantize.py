@@ -176,6 +176,8 @@ class _Rounded(torch.autograd.Function):
             levels = steps.round().add_(zero_point)
         else:
             levels = _levels(x, scale, zero_point)
+            if not ctx.needs_input_grad[0]:
+                return levels.clamp_(*ends).sub_(zero_point).mul_(scale)
             ctx.save_for_backward(levels)
         return levels.clamp(*ends).sub_(zero_point).mul_(scale)
 

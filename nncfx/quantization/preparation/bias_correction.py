@@ -123,8 +123,11 @@ def channel_means(output: Tensor, axis: int, rows: Tensor | None = None) -> Tens
 
     `rows`, n booleans in the order of the axes, says which of them count; by default all do.
     """
-    found = wide(output.detach()).movedim(axis, -1).reshape(-1, output.shape[axis])
-    return (found if rows is None else found[rows]).mean(0)
+    found = wide(output.detach())
+    if rows is None:
+        others = [one for one in range(found.ndim) if one != axis % found.ndim]
+        return found.mean(others) if others else found
+    return found.movedim(axis, -1).reshape(-1, output.shape[axis])[rows].mean(0)
 
 
 def _means_of(output: Tensor, axis: int) -> BatchMeans:

@@ -13,6 +13,7 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
+from nncfx.quantization.ranges.quick_kernels import quick_kernels
 from nncfx.tracing import ExampleInputs, Insertion, PreSite, Priority, Site, as_call, run
 from nncfx.tracing.calls.preservation import preserved, without_keeping
 
@@ -129,7 +130,7 @@ def run_batches(
     count = 0
     # what a float forward keeps, such as a grid of positions, is not what a quantized one makes
     written = model.nncf.folded_weights if isinstance(model, NNCFNetwork) else ()
-    with torch.no_grad(), without_keeping(model, written), preserved(model):
+    with torch.no_grad(), quick_kernels(model), without_keeping(model, written), preserved(model):
         for batch in batches:
             _run_one(model, batch, count)
             count += 1

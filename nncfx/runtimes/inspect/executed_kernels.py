@@ -5,7 +5,6 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from nncfx.runtimes.backends.onnx_runtime import OnnxRuntime
@@ -92,5 +91,5 @@ def integer_kernels(path: str | os.PathLike[str], inputs: ExampleInputs) -> Inte
         integer=tuple(name for name, operator in kernels if operator in _INTEGER_CONTRACTIONS),
         float=tuple(name for name, operator in kernels if operator in _FLOAT_CONTRACTIONS),
         conversions=sum(operator in _CONVERSIONS for _, operator in kernels),
-        operators=MappingProxyType(Counter(operator for _, operator in kernels)),
+        operators=Counter(operator for _, operator in kernels),
     )

@@ -73,7 +73,11 @@ class LocalExecutor:
     def submit(self, key: int, argument: object, what: str) -> None:
         """Let a free process evaluate `argument`."""
         worker = self._idle.pop()
-        future = worker.pool.submit(evaluated, argument, what)
+        try:
+            future = worker.pool.submit(evaluated, argument, what)
+        except BrokenProcessPool:  # it died while it had nothing to do
+            worker = self._replaced(worker)
+            future = worker.pool.submit(evaluated, argument, what)
         self._busy[future] = (key, worker, time.monotonic())
 
     def wait(self, grace: float = 0.0) -> list[Done]:
@@ -127,13 +131,16 @@ class LocalExecutor:
     def _started(self) -> "_Worker":
         return _Worker(self._file, self._threads)
 
+    def _replaced(self, dead: "_Worker") -> "_Worker":
+        dead.kill()
+        return self._started()
+
     def _done(self, future: Future[Any]) -> Done:
         key, worker, _ = self._busy.pop(future)
         try:
             done = Done(key=key, attempt=future.result())
         except BrokenProcessPool:
-            worker.kill()
-            self._idle.append(self._started())
+            self._idle.append(self._replaced(worker))
             return Done(key=key, attempt=None)
         except BaseException:
             self._idle.append(worker)

@@ -1,5 +1,6 @@
 """What runs inside a worker."""
 
+import ctypes
 import dataclasses
 import multiprocessing
 import os
@@ -8,10 +9,11 @@ import pickle
 import random
 import signal
 import socket
+import sys
 import threading
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -20,6 +22,7 @@ from nncfx.search.attempt import Attempt, attempt
 
 __all__ = ["Workplace", "begin", "end_with_parent", "evaluated", "place"]
 
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _EVALUATE: list[Callable[[Any], Any]] = []
 
 
@@ -56,6 +59,8 @@ def begin(content: bytes | pathlib.Path, threads: int | None) -> Workplace:
 def end_with_parent() -> None:
     """Leave interrupts to the driver, and end when it ends, however it does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":  # the kernel also ends one that stands still (SIGSTOP)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()

@@ -67,7 +67,7 @@ def require_whole(
             where = f"its module '{name}' is" if name else "it is"
             raise error(f"{kind} cannot be {done}: {where} sharded by FSDP. {sharding_mend}")
         known.add(type(module))
-        for key, tensor in _tensors(module):
+        for key, tensor in _peculiar(module):
             parameter = f"{name}.{key}" if name else key
             if is_sharded(tensor):
                 raise error(
@@ -143,9 +143,14 @@ def is_sharded(tensor: object) -> bool:
     return any(base.__name__ in _SHARDED for base in type(tensor).__mro__)
 
 
-def _tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _peculiar(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a module that are not torch's own with their values here: most are."""
     for table in (module._parameters, module._buffers):  # noqa: SLF001 (as torch's own walk)
-        yield from ((key, one) for key, one in table.items() if one is not None)
+        for key, one in table.items():
+            if one is None:
+                continue
+            if type(one) not in _PLAIN or one.is_meta or hasattr(one, "ds_id"):
+                yield key, one
 
 
 def is_offloaded(module: nn.Module) -> bool:

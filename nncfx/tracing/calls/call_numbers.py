@@ -12,6 +12,7 @@ import os
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
@@ -80,10 +81,15 @@ def call_site(frame: FrameType | None, outermost: FrameType | CodeType) -> Site:
         code = frame.f_code
         if frame is outermost or (own is not None and is_code_of(frame, own)):
             break
-        if not code.co_filename.startswith(_BETWEEN):
+        if not _is_between(code.co_filename):
             found.append(frame.f_lineno)
         frame = frame.f_back
     return tuple(found)
+
+
+@cache
+def _is_between(file: str) -> bool:
+    return file.startswith(_BETWEEN)
 
 
 class CallNumbers:

@@ -4,11 +4,11 @@ import os
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from nncfx.errors import ArgumentError, TracingError
 from nncfx.tracing.calls.module_walk import all_modules
-from nncfx.tracing.calls.tensors import own_tensors
 
 __all__ = ["parametrization_mend", "require_module", "require_shapes"]
 
@@ -44,7 +44,8 @@ def require_shapes(model: nn.Module, taker: str) -> None:
         TracingError: `model` has one.
     """
     for name, module in all_modules(model):
-        if any(map(nn.parameter.is_lazy, own_tensors(module).values())):
+        tables = (module._parameters, module._buffers)  # noqa: SLF001 (as torch's own walk)
+        if any(one is not None and is_lazy(one) for table in tables for one in table.values()):
             where = f"its module '{name}' is" if name else "it is"
             raise TracingError(
                 f"{taker} cannot take this {type(model).__name__}: {where} a "

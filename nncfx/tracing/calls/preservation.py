@@ -1,8 +1,9 @@
-"""Run a model for information only: leave its flags, buffers and the random state as they were."""
+"""Run a model for information only: leave it and the random state as they were."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
+from operator import is_
 from typing import Any, Final
 
 import torch
@@ -10,11 +11,16 @@ from torch import nn
 
 from nncfx.tracing.calls.module_walk import all_modules
 
-__all__ = ["drop_kept", "preserved", "without_keeping", "without_moving"]
+__all__ = ["drop_kept", "preserved", "unchanged", "without_keeping"]
 
 _APART: Final = frozenset(("training", "_parameters", "_buffers", "_modules"))
 """What `preserved` puts back, and what a forward is not expected to change."""
 _TABLES: Final = (list, dict)
+_TORCHS: Final = vars(nn.Module())
+"""What every module has: with hundreds of modules it is most of all attributes."""
+_HOOKS: Final = [
+    key for key, one in _TORCHS.items() if isinstance(one, dict) and key not in _APART
+]
 
 
 @contextmanager
@@ -24,7 +30,16 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
     Training flags are restored module by module, buffers by value and by identity, and the
     random state of the CPU and of the model's CUDA devices.
     """
-    modules = [module for _, module in all_modules(model)]
+    with _preserved(_modules(model), train=train):
+        yield
+
+
+def _modules(model: nn.Module) -> list[nn.Module]:
+    return [module for _, module in all_modules(model)]
+
+
+@contextmanager
+def _preserved(modules: Sequence[nn.Module], *, train: bool) -> Iterator[None]:
     flags = [module.training for module in modules]
     buffers = [(module._buffers, dict(module._buffers)) for module in modules]  # noqa: SLF001 (rebinding must be seen)
     every = chain.from_iterable(own.values() for _, own in buffers)
@@ -61,37 +76,64 @@ def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def without_keeping(model: nn.Module, written: Iterable[str] = ()) -> Iterator[None]:
+def without_keeping(
+    model: nn.Module, written: Iterable[str] = ()
+) -> Iterator[Sequence[nn.Module]]:
     """Put back, at the end, what a forward keeps in attributes of modules, lists and dicts too.
 
     Some models compute a value or register hooks in their first forward. What says that these
     are there (a flag, the shape that a value is for) goes with them. What an earlier evaluation
     kept is not there in the block: the model computes it from its weights again. So do the
     values of the parameters `written`, such as those that a first forward rescales.
+
+    Yields:
+        The modules that are there in the block.
     """
-    modules = [module for _, module in all_modules(model)]
-    before = [_attributes(module) for module in modules]
+    modules = _modules(model)
+    before = [(module, module.__dict__.copy()) for module in modules]
+    tables = [one for _, held in before for one in map(held.get, _HOOKS)]
+    tables += [
+        one
+        for _, held in before
+        for name, one in held.items()
+        if name not in _TORCHS and isinstance(one, _TABLES)
+    ]
+    filled = [(one, one.copy()) for one in tables if one]
+    empty = [one for one in tables if not one]  # nearly all: those of hooks
     weights = [model.get_parameter(name) for name in written]
     values = [one.detach().clone() for one in weights]
     try:
-        drop_kept(model)
-        yield
+        yield _modules(model) if _dropped_kept(model, modules) else modules
     finally:
         for weight, value in zip(weights, values, strict=True):
             weight.data.copy_(value)
-        for module, held in zip(modules, before, strict=True):
-            _put_back(module, held)
+        for module, held in before:
+            _put_back(module.__dict__, held)
+        for table, content in filled:
+            _fill(table, content)
+        for table in filter(None, empty):
+            table.clear()
 
 
 @contextmanager
-def without_moving(model: nn.Module) -> Iterator[None]:
+def unchanged(model: nn.Module, *, train: bool) -> Iterator[Sequence[nn.Module]]:
+    """Do all of `preserved`, `without_keeping` and `_without_moving`; yield the modules."""
+    with (
+        without_keeping(model) as modules,
+        _without_moving(modules),
+        _preserved(modules, train=train),
+    ):
+        yield modules
+
+
+@contextmanager
+def _without_moving(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Put back, at the end, parameters and modules that a forward replaces, and `.data` it sets.
 
     Codebooks that follow their data are replaced, as in VQ-VAE; networks that fold their branches
     set `.data`, as SPAN, or drop in training the layer that evaluation made of them. Nothing is
     copied; what is written to the memory of a parameter stays, and so do modules that are new.
     """
-    modules = [module for _, module in all_modules(model)]
     held: list[Any] = [one._parameters for one in modules]  # noqa: SLF001 (as torch's own walk)
     tables = [(one, one.copy()) for one in held if isinstance(one, dict)]  # a script has another
     below: list[Any] = [one._modules for one in modules]  # noqa: SLF001 (as above)
@@ -115,35 +157,31 @@ def drop_kept(model: nn.Module) -> None:
 
     What they computed from weights is of no use any more when these are others.
     """
-    if all(type(module).train is nn.Module.train for _, module in all_modules(model)):
-        return
+    _dropped_kept(model, _modules(model))
+
+
+def _dropped_kept(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
+    """Return whether one of the `modules` may have done so."""
+    if all(type(module).train is nn.Module.train for module in modules):
+        return False
     modes = {module: module.training for module in model.modules()}  # hooks, too
     model.train()
     for module, mode in modes.items():
         if module.training is not mode:  # a module takes long to set anything
             module.training = mode
+    return True
 
 
-def _attributes(module: nn.Module) -> dict[str, tuple[Any, Any]]:
-    """Return the attributes by name, each with a copy of what it holds if it is a list or dict."""
-    return {
-        name: (value, (value.copy() if value else ()) if isinstance(value, _TABLES) else None)
-        for name, value in module.__dict__.items()
-        if name not in _APART
-    }
-
-
-def _put_back(module: nn.Module, held: dict[str, tuple[Any, Any]]) -> None:
-    own = module.__dict__
+def _put_back(own: dict[str, Any], held: dict[str, Any]) -> None:
+    """Let a module's attributes be those `held` again, but for what is put back elsewhere."""
+    # nearly all are: compared in C, since hundreds of modules have dozens each
+    if [*own] == [*held] and all(map(is_, own.values(), held.values())):
+        return
     for name in own.keys() - _APART:
         if name not in held:
             del own[name]
-            continue
-        old, content = held[name]
-        if own[name] is not old:
-            own[name] = old
-        if content is not None:
-            _fill(old, content)
+        elif own[name] is not held[name]:
+            own[name] = held[name]
 
 
 def _fill(table: Any, content: Any) -> None:

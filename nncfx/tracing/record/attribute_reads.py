@@ -44,16 +44,20 @@ class AttributeReads:
         """Note nothing yet."""
         self._model = model
         self._read: set[int] = set()
+        self._with_parameters: list[tuple[str, nn.Module]] = []
 
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Note what is read while the context lasts; parameters are then as they were."""
         held: list[tuple[dict[str, Any], dict[str, Any]]] = []
         try:
-            for _, module in all_modules(self._model):
-                own = vars(module)
+            for name, module in all_modules(self._model, every_name=True):
+                own = module.__dict__
                 before = own[_TABLE]
-                if before:  # containers have none
+                if not before:  # containers have none
+                    continue
+                self._with_parameters.append((name, module))
+                if type(before) is not _Table:  # it has several names
                     held.append((own, before))
                     own[_TABLE] = _Table(before, self._read)
             yield
@@ -65,7 +69,7 @@ class AttributeReads:
         """Return the names of the parameters that operations read, and that no attribute gave."""
         left: dict[str, torch.Tensor] = {
             f"{prefix}.{name}" if prefix else name: one
-            for prefix, module in all_modules(self._model, every_name=True)
+            for prefix, module in self._with_parameters
             # which read their weights through a list, hooked as attributes are
             if not isinstance(module, nn.RNNBase)
             for name, one in vars(module)[_TABLE].items()

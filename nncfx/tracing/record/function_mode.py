@@ -2,7 +2,7 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -21,7 +21,7 @@ from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs, as_call, own_
 from nncfx.tracing.calls.module_stack import ModuleStack
 from nncfx.tracing.calls.module_walk import first_names
 from nncfx.tracing.calls.no_trace import is_left_out
-from nncfx.tracing.calls.preservation import preserved, without_keeping, without_moving
+from nncfx.tracing.calls.preservation import unchanged
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.meta_weights import with_values, zeros_for_meta
 from nncfx.tracing.record.parameter_writes import ParameterWrites
@@ -162,10 +162,8 @@ def forward(
         args, kwargs = with_values(model, (args, kwargs))
     with (
         torch.no_grad(),
-        without_keeping(model),
-        without_moving(model),
-        preserved(model, train=train),
-        mode.without_writes(model),
+        unchanged(model, train=train) as modules,
+        mode.without_writes(modules),
     ):
         for tensor in tensors_in((args, kwargs)):
             mode.take_input(tensor)
@@ -248,9 +246,9 @@ class CallMode(TorchFunctionMode):
         self._writes: ParameterWrites | None = None
 
     @contextmanager
-    def without_writes(self, model: nn.Module) -> Iterator[None]:
-        """Put back, at the end, the values of the parameters of `model` that calls change."""
-        self._writes = ParameterWrites(model)
+    def without_writes(self, modules: Iterable[nn.Module]) -> Iterator[None]:
+        """Put back, at the end, the values of the parameters of `modules` that calls change."""
+        self._writes = ParameterWrites(modules)
         try:
             yield
         finally:

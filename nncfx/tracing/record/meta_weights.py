@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
-from nncfx.tracing.calls.tensors import replaced
+from nncfx.tracing.calls.tensors import replaced, tensors_in
 
 __all__ = ["with_values", "zeros", "zeros_for_meta"]
 
@@ -33,7 +33,7 @@ def zeros_for_meta(model: nn.Module) -> Iterator[frozenset[int]]:
     made: dict[int, torch.Tensor] = {}
     for _, module in all_modules(model):
         tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)  # noqa: SLF001 (as torch's own walk)
-        for table in tables:
+        for table in filter(None, tables):  # most modules have none
             empty = {key: one for key, one in table.items() if one is not None and _is_empty(one)}
             if empty:
                 before.append((table, empty))
@@ -53,7 +53,10 @@ def with_values(model: nn.Module, inputs: Any) -> Any:
 
     Ones are a word, a position and a mask that lets through.
     """
-    if any(one.is_meta for one in all_tensors(model).values()):
+    given = tensors_in(inputs)
+    if not any(one.is_meta for one in given) or any(
+        one.is_meta for one in all_tensors(model).values()
+    ):
         return inputs
     return replaced(inputs, lambda one: torch.ones_like(one, device="cpu") if one.is_meta else one)
 

@@ -8,7 +8,6 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
-from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.calls.tensors import tensors_in
 
 __all__ = ["ParameterWrites", "WatchedWrites", "changes_its_first", "memory_of"]
@@ -23,12 +22,13 @@ class ParameterWrites:
     change. Nothing is copied unless it is written to.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        """Know the parameters of `model`; those on "meta" have no values."""
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        """Know the parameters of `modules`; those on "meta" have no values."""
         self._owners: dict[int, list[torch.Tensor]] = {}
-        for one in all_tensors(model, "_parameters").values():
-            if not one.is_meta and one.layout == torch.strided:
-                self._owners.setdefault(memory_of(one), []).append(one)
+        for module in modules:
+            for one in module._parameters.values():  # noqa: SLF001 (as torch's own walk)
+                if one is not None and not one.is_meta and one.layout == torch.strided:
+                    self._owners.setdefault(memory_of(one), []).append(one)
         # through data: a backward pass may still be to come, and torch counts no change
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._held: set[int] = set()
@@ -41,7 +41,7 @@ class ParameterWrites:
         Their values are held, so that they can be undone.
         """
         written = args[0] if args and changes_its_first(name) else kwargs.get("out")
-        return self.hold(() if written is None else tensors_in(written))  # of torch._foreach_add_
+        return [] if written is None else self.hold(tensors_in(written))  # of torch._foreach_add_
 
     def hold(self, written: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """Hold the values of the parameters of which `written` are views, and return these."""
@@ -110,9 +110,10 @@ def changes_its_first(name: str) -> bool:
     >>> [changes_its_first(one) for one in ("copy_", "__iadd__", "__setitem__", "__add__", "add")]
     [True, True, True, False, False]
     """
-    if name.startswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and name not in _NO_CHANGE)
-    return name.endswith("_")
+    if not name.endswith("_"):  # as most: one look for each call of a forward
+        return False
+    is_in_place = name.startswith("__i") and name not in _NO_CHANGE
+    return is_in_place or name == "__setitem__" or not name.startswith("__")
 
 
 def memory_of(tensor: torch.Tensor) -> int:

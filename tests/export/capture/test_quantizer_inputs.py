@@ -78,6 +78,24 @@ def test_a_quantizer_whose_place_an_export_goes_past_is_refused(tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
+class OfOne(Branching):
+    """Calls the hooked sum at another place of several examples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if len(x) == 1:
+            return self.last(y + x)  # type: ignore[no-any-return]  # of a module
+        return self.last(y * 1.0 + x)  # type: ignore[no-any-return]  # as above
+
+
+def test_open_axes_that_take_another_branch_are_told(tmp_path: Path) -> None:
+    quantized = nncfx.quantize(OfOne(more=False).eval(), [X[:1]])
+    with pytest.raises(ExportError, match=r"^OfOne cannot be exported with open axes: there its"):
+        nncfx.export_onnx(quantized, tmp_path / "x.onnx", X[:1])
+    found = exported(quantized, tmp_path, X[:1], dynamic_batch=False)
+    torch.testing.assert_close(found, quantized(X[:1]), rtol=1e-4, atol=1e-4)
+
+
 class Narrower(Branching):
     """Sums fewer rows while exported."""
 

@@ -10,6 +10,7 @@ import nncfx
 from nncfx.quantization.ranges import batch_parts
 from nncfx.quantization.ranges.batch_parts import in_parts
 
+_OF_AN_IMAGE = 4 * 8 * 8
 IMAGES = torch.randn(12, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
@@ -27,7 +28,8 @@ class Function(nn.Module):
 
 @pytest.fixture(autouse=True)
 def _room_for_five(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_parts, "_FITTING", 5 * 4 * 8 * 8 + 1)
+    monkeypatch.setattr(batch_parts, "_FITTING", 5 * _OF_AN_IMAGE + 1)
+    monkeypatch.setattr(batch_parts, "_FEW", 1)
 
 
 def test_parts_are_as_long_as_their_largest_activation_allows() -> None:
@@ -36,6 +38,17 @@ def test_parts_are_as_long_as_their_largest_activation_allows() -> None:
     found = in_parts(model, [IMAGES])
     assert isinstance(found, list)
     assert torch.equal(torch.cat(found), IMAGES)
+
+
+@pytest.mark.parametrize(("room", "length"), [(9, 6), (4, 4), (1, 2)])
+def test_parts_are_not_shorter_than_a_few_where_those_are_not_large(
+    room: int, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_parts, "_FITTING", 2 * _OF_AN_IMAGE)
+    monkeypatch.setattr(batch_parts, "_FEW", 6)
+    monkeypatch.setattr(batch_parts, "_LARGE", room * _OF_AN_IMAGE)
+    model = nncfx.wrap(Function(torch.relu), IMAGES)
+    assert [len(one) for one in in_parts(model, [IMAGES])] == [length] * (12 // length)
 
 
 @pytest.mark.parametrize(

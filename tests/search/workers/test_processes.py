@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -66,6 +68,66 @@ def test_workers_stand_still_while_time_is_measured(tmp_path: Path) -> None:
         while counted.stat().st_size == before and time.monotonic() < deadline:
             time.sleep(0.01)
         assert counted.stat().st_size > before
+
+
+def test_a_worker_that_died_idle_is_replaced(tmp_path: Path) -> None:
+    with LocalExecutor(1) as executor:
+        executor.open(task)
+        executor.submit(1, ("tell", tmp_path), "one")
+        (done,) = executor.wait()
+        assert done.attempt is not None
+        os.kill(done.attempt.value, signal.SIGKILL)
+        time.sleep(1)  # until its pool knows
+        executor.submit(2, ("tell", tmp_path), "two")
+        (done,) = executor.wait()
+        assert done.attempt is not None
+        assert done.attempt.value != os.getpid()
+
+
+DRIVER = """
+import pathlib, sys, time
+from nncfx.search import LocalExecutor
+from tests.search.workers.test_processes import task
+if __name__ == "__main__":
+    with LocalExecutor(1) as executor:
+        executor.open(task)
+        executor.submit(1, ("tell", pathlib.Path()), "one")
+        (done,) = executor.wait()
+        executor.submit(2, ("count", pathlib.Path(sys.argv[1])), "two")
+        with executor.quiet():
+            print(done.attempt.value, flush=True)
+            time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels end no stopped process")
+def test_a_worker_that_stands_still_ends_with_its_driver(tmp_path: Path) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    with subprocess.Popen(
+        [sys.executable, script, tmp_path / "counted"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        start_new_session=True,
+    ) as driver:
+        assert driver.stdout is not None
+        worker = int(driver.stdout.readline())
+        driver.kill()
+        deadline = time.monotonic() + 20
+        while (state := status(worker)) not in {"", "Z"} and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if state not in {"", "Z"}:
+            os.kill(worker, signal.SIGKILL)
+        assert state in {"", "Z"}
+
+
+def status(process: int) -> str:
+    """Return the letter of a process's state, "" once it is away."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return ""
 
 
 def test_what_no_process_can_read_is_refused_before_any_starts() -> None:

@@ -88,6 +88,32 @@ def test_a_trace_sees_the_weights_of_what_an_evaluation_kept() -> None:
     assert not model.training
 
 
+class _Renaming(nn.Module):
+    """Its first forward says what it has set up in as many attributes as before, of no value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.known = None, [1]
+        self.last = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if hasattr(self, "before"):
+            del self.before
+            self.after = None
+            self.known.append(2)
+            self.last.register_forward_hook(lambda *_: None)
+        y: torch.Tensor = self.last(x)
+        return y
+
+
+def test_attributes_and_hooks_that_a_forward_adds_are_gone() -> None:
+    model = _Renaming().eval()
+    trace(model, torch.zeros(1, 2))
+    assert not hasattr(model, "after")
+    assert model.known == [1]
+    assert not model.last._forward_hooks
+
+
 def test_a_dropout_that_is_on_in_evaluation_stays_on() -> None:
     model = nn.Sequential(_evaluated(), nn.Dropout().train())
     drop_kept(model)
