@@ -77,7 +77,9 @@ def test_a_worker_that_died_idle_is_replaced(tmp_path: Path) -> None:
         (done,) = executor.wait()
         assert done.attempt is not None
         os.kill(done.attempt.value, signal.SIGKILL)
-        time.sleep(1)  # until its pool knows
+        deadline = time.monotonic() + 20
+        while status(done.attempt.value) and time.monotonic() < deadline:  # until its pool knows
+            time.sleep(0.05)
         executor.submit(2, ("tell", tmp_path), "two")
         (done,) = executor.wait()
         assert done.attempt is not None
