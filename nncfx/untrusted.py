@@ -1,7 +1,8 @@
-"""What strangers may have written, JSON and patterns, read within bounds of depth and time."""
+"""What strangers may have written, read within bounds of size, depth and time."""
 
 import json
 import math
+import zlib
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -9,7 +10,7 @@ import regex
 
 from nncfx.errors import GraphError
 
-__all__ = ["REGULAR", "is_found", "read_json"]
+__all__ = ["REGULAR", "inflate", "is_found", "read_json"]
 
 REGULAR: Final = "{re}"
 """What marks a pattern as a regular expression."""
@@ -24,6 +25,22 @@ _SECONDS: Final = 1.0
 """Of the processor, for one search: honest patterns take microseconds."""
 
 Pairs: TypeAlias = Callable[[list[tuple[str, Any]]], Any]
+
+
+def inflate(data: bytes, most: int) -> bytes:
+    """Return what the zlib stream `data` holds, of `most` bytes or fewer.
+
+    Raises:
+        ValueError: it is no stream, is cut off, has bytes left over or holds more.
+    """
+    inflater = zlib.decompressobj()
+    try:
+        found = inflater.decompress(data, most + 1)
+    except zlib.error as error:
+        raise ValueError(f"it does not inflate ({error})") from error
+    if len(found) > most or not inflater.eof or inflater.unused_data:
+        raise ValueError(f"it does not inflate to {most} bytes or fewer")
+    return found
 
 
 def read_json(

@@ -1,12 +1,11 @@
 """Checkpoints: one safetensors file of a model in training, or of one that is finished.
 
 The file holds the model's `state_dict` as tensors, quantized weights of a finished model as
-integers, and one JSON text as metadata: config, controller state, what thinning and quantizing
-changed, and the shapes of the example inputs (never their values). Loading reads data and
+integers, and JSON texts as metadata: config, controller state, the shapes of the example inputs
+(never their values), and, deflated, what thinning and quantizing changed. Loading reads data and
 executes nothing.
 """
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,8 +26,8 @@ from nncfx.storage.formats.container import is_container
 from nncfx.storage.formats.whole_file import naming, writing
 from nncfx.storage.models.checkpoint_file import (
     FORMAT,
-    KEY,
     VERSION,
+    as_metadata,
     pack_tensors,
     read_description,
     stored_checkpoint,
@@ -157,7 +156,7 @@ def _write(path: Path, model: nn.Module, controller: Controller, integers: bool 
     as_integers = not controller.configs if integers is None else integers
     tensors, description = _content(model, controller, as_integers=as_integers)
     with writing(path) as draft:
-        save_file(tensors, draft, metadata={KEY: json.dumps(description)})
+        save_file(tensors, draft, metadata=as_metadata(description))
 
 
 def _content(

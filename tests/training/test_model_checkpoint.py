@@ -1,8 +1,10 @@
 """Checkpoints: one file that brings a compressed model back, and says what does not fit."""
 
+import base64
 import copy
 import json
 import runpy
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from nncfx.controllers import Controller
 from nncfx.errors import ArgumentError, StorageError, TracingError
 from nncfx.network import NNCFNetwork, unwrap
 from nncfx.quantization.weight_only import quantize_weights
+from nncfx.storage.models.checkpoint_file import read_description
 from nncfx.training.create import create_compressed_model
 from nncfx.training.model_checkpoint import load, save
 
@@ -328,9 +331,9 @@ def test_a_plain_safetensors_file_is_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_later_version_is_refused(tmp_path: Path) -> None:
-    later = json.dumps({"format": "nncfx.checkpoint", "version": 3})
+    later = json.dumps({"format": "nncfx.checkpoint", "version": 4})
     save_file({"a": torch.ones(1)}, tmp_path / "x", metadata={"nncfx": later})
-    with pytest.raises(StorageError, match=r"has version 3; this nncfx .* reads version 2"):
+    with pytest.raises(StorageError, match=r"has version 4; this nncfx .* reads version 3"):
         load(tmp_path / "x", Net())
 
 
@@ -479,8 +482,7 @@ def test_zero_points_take_their_bits_and_files_in_which_they_took_bytes_are_read
 
 
 def contents(path: Path) -> tuple[dict[str, Tensor], Any]:
-    with safe_open(path, framework="pt") as file:
-        return load_file(path), json.loads(file.metadata()["nncfx"])
+    return load_file(path), read_description(path)
 
 
 @pytest.mark.parametrize(
@@ -521,6 +523,38 @@ def test_a_finished_file_that_is_damaged_is_refused(
     with pytest.raises(StorageError):
         load(path, fresh)
     assert type(fresh) is nn.Sequential
+
+
+def test_a_file_of_version_2_has_all_in_one_text(tmp_path: Path) -> None:
+    model = quantized()
+    path = save(tmp_path / "x", model)
+    tensors, description = contents(path)
+    text = json.dumps(description | {"version": 2})
+    save_file(tensors, tmp_path / "before", metadata={"nncfx": text})
+    assert path.stat().st_size < (tmp_path / "before").stat().st_size
+    again = load(tmp_path / "before", unwrap(quantized()))[1]
+    assert torch.equal(again(torch.ones(1, 64)), model(torch.ones(1, 64)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no base64!",
+        base64.b64encode(b"no stream").decode(),
+        base64.b64encode(zlib.compress(b"{}")[:-3]).decode(),
+        base64.b64encode(zlib.compress(b"{}")).decode(),
+        base64.b64encode(zlib.compress(b"[" * 10**6)).decode(),
+        base64.b64encode(zlib.compress(bytes(10**8 + 1))).decode(),
+    ],
+    ids=["text", "stream", "cut", "empty", "deep", "bomb"],
+)
+def test_tables_that_are_damaged_or_hostile_are_refused(text: str, tmp_path: Path) -> None:
+    path = save(tmp_path / "x", quantized())
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() | {"nncfx.tables": text}
+    save_file(load_file(path), path, metadata=metadata)
+    with pytest.raises(StorageError, match="cannot be read as a checkpoint"):
+        load(path, unwrap(quantized()))
 
 
 @pytest.mark.parametrize("sign", [None, -1, 0.5])

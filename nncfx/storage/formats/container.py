@@ -18,7 +18,7 @@ from nncfx.storage.checksum import crc32
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
 from nncfx.storage.compiled import pays_off, prepare
 from nncfx.storage.formats.segments import CODECS, Mode, TensorRow, read_segment, segments_of
-from nncfx.untrusted import read_json
+from nncfx.untrusted import inflate, read_json
 
 __all__ = [
     "Contents",
@@ -194,30 +194,20 @@ def read_header(file: BinaryIO) -> Header:
     text = file.read(stored)
     if len(text) != stored or crc32(text) != crc:
         raise StorageError("The file is damaged: the checksum of its header does not match.")
-    header = _checked_header(_inflate(text, raw), end - _PREFIX.size - stored)
+    header = _checked_header(text, raw, end - _PREFIX.size - stored)
     if version < 3:  # noqa: PLR2004 (see READABLE)
         _require(not any(row.since_version_3 for row in header.rows), "tensors")
     return header
 
 
-def _inflate(data: bytes, size: int) -> bytes:
-    inflater = zlib.decompressobj()
+def _checked_header(stored: bytes, size: int, payload: int) -> Header:
     try:
-        text = inflater.decompress(data, size + 1)
-    except zlib.error as error:
-        raise StorageError(
-            f"The file is damaged: its header does not inflate ({error})."
-        ) from error
-    if len(text) != size or not inflater.eof or inflater.unused_data:
-        raise StorageError("The file is damaged: its header has another length than announced.")
-    return text
-
-
-def _checked_header(text: bytes, payload: int) -> Header:
-    try:
+        text = inflate(stored, size)
         header = read_json(text)
     except ValueError as error:
-        raise StorageError(f"The file is damaged: its header is no JSON ({error}).") from error
+        raise StorageError(f"The file is damaged: its header cannot be read: {error}.") from error
+    if len(text) != size:
+        raise StorageError("The file is damaged: its header has another length than announced.")
     parts = ("tensors", "segments", "same", "sizes", "metadata")
     kinds = (list, list, dict, dict, dict)
     if not isinstance(header, dict) or tuple(header) != parts:

@@ -1,6 +1,9 @@
-"""What `nncfx.save` writes, as it is read: a safetensors file with a JSON text of ours in it."""
+"""What `nncfx.save` writes: a safetensors file with two texts of ours in its metadata."""
 
+import base64
+import json
 import zipfile
+import zlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +23,13 @@ from nncfx.storage.models.integer_tensor import (
     unpack_integers,
 )
 from nncfx.storage.models.stored_model import StoredModel, StoredTensor
-from nncfx.untrusted import read_json
+from nncfx.untrusted import inflate, read_json
 
 __all__ = [
     "FORMAT",
     "KEY",
     "VERSION",
+    "as_metadata",
     "check_description",
     "pack_tensors",
     "read_checkpoint",
@@ -34,14 +38,20 @@ __all__ = [
 ]
 
 FORMAT: Final = "nncfx.checkpoint"
-VERSION: Final = 2
+VERSION: Final = 3
 KEY: Final = "nncfx"
-"""The key of the file's metadata under which the JSON text stands."""
+"""The key of the file's metadata under which a JSON text stands."""
+
+_TABLES: Final = frozenset({"packed", "sizes", "structure"})
+"""What grows with the model: JSON as well, but in a zlib stream, a tenth as long, in base64."""
+_TABLES_KEY: Final = f"{KEY}.tables"
+_LARGEST: Final = 100_000_000
+"""Bytes of JSON that are read: as many as safetensors allows for a whole header."""
 
 _FEW: Final = 128
 """Bytes; the entry of a packed tensor takes about as many."""
-_READABLE: Final = (1, 2)
-"""Version 1 has floats only, and nothing of thinned models."""
+_READABLE: Final = (1, 2, 3)
+"""Version 1 has floats only and nothing of thinned models, 2 has all in one text."""
 
 
 def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,6 +77,14 @@ def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dic
     return packed
 
 
+def as_metadata(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return the metadata of the file that `description` tells of."""
+    short = {key: value for key, value in description.items() if key not in _TABLES}
+    tables = json.dumps({key: description[key] for key in sorted(_TABLES)}, separators=(",", ":"))
+    stream = zlib.compress(tables.encode(), 9)
+    return {KEY: json.dumps(short), _TABLES_KEY: base64.b64encode(stream).decode()}
+
+
 def read_description(path: Path) -> dict[str, Any]:
     """Return the JSON object of the file at `path`.
 
@@ -77,6 +95,8 @@ def read_description(path: Path) -> dict[str, Any]:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
         found = read_json(metadata[KEY]) if KEY in metadata else None
+        if isinstance(found, dict) and _TABLES_KEY in metadata:
+            found |= _tables(metadata[_TABLES_KEY])
     except (OSError, safetensors.SafetensorError, ValueError) as error:
         kinds = "it does not begin with the signature of a .nncfx file, and as safetensors: "
         kinds = kinds if isinstance(error, safetensors.SafetensorError) else ""
@@ -96,6 +116,13 @@ def read_description(path: Path) -> dict[str, Any]:
             "config. Load it with safetensors and model.load_state_dict.",
         )
     return check_description(found, path)
+
+
+def _tables(text: str) -> dict[str, Any]:
+    tables = read_json(inflate(base64.b64decode(text, validate=True), _LARGEST))
+    if not isinstance(tables, dict) or tables.keys() != _TABLES:
+        raise ValueError(f"its metadata '{_TABLES_KEY}' is not as it should be")
+    return tables
 
 
 def check_description(
