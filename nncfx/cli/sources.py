@@ -99,7 +99,8 @@ def _random(texts: Sequence[str], source: str) -> Any:  # noqa: ANN401 (inputs o
     if not texts:
         raise ArgumentError(
             f"'{source}' does not say what the model takes. Give --input-shape 1x3x224x224, or "
-            "--input-shape NAME=1x3x224x224 for each input.",
+            "--input-shape NAME=1x3x224x224 for each input, of floats. For token ids name a "
+            'config with the model and its data: {"model": ..., "data": ..., "export": {}}.',
         )
     shapes = parse_shapes(texts)
     if (asked := 4 * sum(map(math.prod, shapes.values()))) > _MOST_BYTES:

@@ -183,3 +183,19 @@ def test_a_file_behind_the_model_is_told_of_the_option(code: str, command: str) 
 
 def test_sizes_of_a_shape_may_stand_between_commas(code: str) -> None:
     assert json.loads(run("export", code, "--input-shape", "1,32", "--json"))["inputs"]
+
+
+@pytest.mark.usefixtures("code")
+def test_a_model_of_token_ids_is_exported_by_a_config_that_names_its_data() -> None:
+    Path("words.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def net(): return nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 2))\n"
+        "def data(): return [(torch.ones(2, 5).long(), torch.ones(2))]\n"
+        "def loaders(): return {'train': data(), 'validation': data()}\n"
+    )
+    with pytest.raises(ArgumentError, match="For token ids name a config"):
+        run("export", "words.py:net")
+    Path("words.json").write_text(
+        json.dumps({"model": "words.py:net", "data": "words.py:loaders", "export": {}})
+    )
+    assert json.loads(run("export", "words.json", "--json"))["inputs"]

@@ -64,9 +64,10 @@ def save_pretrained(
     plain = None if is_quantized else with_widths(left, example_inputs)
     if plain is None and not is_quantized:
         _LOGGER.warning(
-            "No config of %s has the widths that are left, or a model made of it computes "
-            "something else than this one. transformers itself cannot read '%s'; from_pretrained "
-            "of nncfx.integrations.pretrained can.",
+            "No config of %s has the widths that are left, or a model made of it does not run on "
+            "example_inputs (of transformers, often token ids, if you pass none) or computes "
+            "something else. transformers itself cannot read '%s'; from_pretrained of "
+            "nncfx.integrations.pretrained can.",
             original_class(model).__name__,
             place,
         )

@@ -45,8 +45,9 @@ def reconstruct_blocks(
     """Let each block return, quantized, nearly what it did in float, one after another.
 
     Learned are the weights of the `layers`, the steps of their grids, and the vectors in their
-    block (biases, batch norms), on what the quantized blocks before return. A block that does not
-    come nearer stays as it was, and so does one that gets more or fewer examples than in float.
+    block (biases, batch norms), on what the quantized blocks before return. A weight that was zero
+    in float is not learned. A block that does not come nearer stays as it was, and so does one
+    that gets more or fewer examples than in float.
 
     Args:
         model: With quantizers, calibrated; its weights are where learning starts.
@@ -69,7 +70,7 @@ def reconstruct_blocks(
     shares: dict[str, float] = {}
     try:
         for number, block in enumerate(tracked(blocks, "Reconstructing blocks"), 1):
-            share = _reconstruct(model, block, data, settings)
+            share = _reconstruct(_Learned.of(model, block, float_values), block, data, settings)
             shares |= dict.fromkeys(block.layers, share)
             _LOGGER.info(
                 "Block %d of %d, '%s' (%d layers): %.0f %% of its error is left",
@@ -130,12 +131,11 @@ class _Data:
 
 
 def _reconstruct(
-    model: NNCFNetwork, block: Block, data: _Data, settings: RoundingSettings
+    learned: "_Learned", block: Block, data: _Data, settings: RoundingSettings
 ) -> float:
     entering, wanted = data.of(block)
     if not len(wanted):
         return 1.0
-    learned = _Learned.of(model, block)
     before = _error(block, entering, wanted)
     with learned.learning():
         _descend(block, learned, (entering, wanted, before), settings)
@@ -191,30 +191,33 @@ class _Learned:
     Attributes:
         weights: With their quantizers.
         vectors: Biases and parameters of norms.
+        unpruned: Which weights were not zero in float.
         held: What all of them, and the quantizers' grids, were.
     """
 
     weights: list[tuple[nn.Parameter, Quantizer]]
     vectors: list[nn.Parameter]
+    unpruned: list[Tensor]
     held: list[tuple[Tensor, Tensor]]
 
     @classmethod
-    def of(cls, model: NNCFNetwork, block: Block) -> "_Learned":
+    def of(
+        cls, model: NNCFNetwork, block: Block, float_values: Mapping[str, Tensor]
+    ) -> "_Learned":
         quantizers = quantizers_of(model)
         stored = dict(model.named_parameters(remove_duplicate=False))
         shared = shared_parameters(model, model.nncf.graph)
         kept = {id(stored[name]) for name in shared}
         own = dict.fromkeys(chain.from_iterable(one.parameters() for one in block.modules))
-        weights = [
-            (stored[f"{name}.weight".lstrip(".")], quantizers[WeightSite(name, "weight")])
-            for name in block.layers
-        ]
+        names = [f"{name}.weight".lstrip(".") for name in block.layers]
+        weights = [(stored[name], quantizers[WeightSite.of(name)]) for name in names]
+        unpruned = [float_values[name] != 0 for name in names]
         vectors = [
             one for one in own if one.ndim == 1 and one.is_floating_point() and id(one) not in kept
         ]
         tensors: list[Tensor] = [*(one for one, _ in weights), *vectors]
         tensors += [buffer for _, one in weights for buffer in (one.step, one.zero)]
-        return cls(weights, vectors, [(one, one.detach().clone()) for one in tensors])
+        return cls(weights, vectors, unpruned, [(one, one.detach().clone()) for one in tensors])
 
     @contextmanager
     def learning(self) -> Iterator[None]:
@@ -223,11 +226,17 @@ class _Learned:
         flags = [one.requires_grad for one in tensors]
         for one in tensors:
             one.requires_grad_(True)
+        handles = [
+            weight.register_hook(kept.mul)  # type: ignore[no-untyped-call]  # torch leaves it so
+            for (weight, _), kept in zip(self.weights, self.unpruned, strict=True)
+        ]
         for _, quantizer in self.weights:
             quantizer.learn()
         try:
             yield
         finally:
+            for handle in handles:
+                handle.remove()
             for _, quantizer in self.weights:
                 quantizer.freeze()
             for one, flag in zip(tensors, flags, strict=True):

@@ -20,6 +20,7 @@ def round_columns(  # noqa: PLR0913, PLR0917 (a compiled function takes no recor
     steps: NDArray[np.float64],
     zeros: NDArray[np.float64],
     groups: NDArray[np.int64],
+    gone: NDArray[np.bool_],
     low: float,
     high: float,
 ) -> None:
@@ -33,6 +34,7 @@ def round_columns(  # noqa: PLR0913, PLR0917 (a compiled function takes no recor
         steps: Of the grid of each group, g x o.
         zeros: The numbers that stand for 0, g x o.
         groups: That of each column, k.
+        gone: What stays zero, k x o.
         low: The least integer of the grid.
         high: The greatest.
     """
@@ -42,9 +44,10 @@ def round_columns(  # noqa: PLR0913, PLR0917 (a compiled function takes no recor
             values, rounded = rest[column][first:last], new[column][first:last]
             error, divisor = errors[column][first:last], factor[column, column]
             step, zero = steps[groups[column]][first:last], zeros[groups[column]][first:last]
+            zero_stays = gone[column][first:last]
             for n in range(len(values)):
                 whole = min(max(np.rint(values[n] / step[n]) + zero[n], low), high)
-                rounded[n] = (whole - zero[n]) * step[n]
+                rounded[n] = 0.0 if zero_stays[n] else (whole - zero[n]) * step[n]
                 error[n] = (values[n] - rounded[n]) / divisor
             for later in range(column + 1, len(rest)):
                 share, others = factor[column, later], rest[later][first:last]

@@ -49,7 +49,8 @@ def gptq(
 
     Columns are rounded in descending order of their inputs' energy, and the rounding error of each
     is spread over the columns that are still to come. Of each row the better one of this and of
-    rounding to nearest is taken, so that no row is worse than rounded to nearest.
+    rounding to nearest is taken, so that no row is worse than rounded to nearest. A weight that is
+    zero stays zero, so that what was pruned is not filled again.
 
     Args:
         weight: o x i, float.
@@ -83,9 +84,14 @@ def round_matrix(
         one.to(known.factor.device) for one in (weight, scale, zero_point)
     )
     nearest = fake_quantize(weight, scale, zero_point, spec)
+    gone = (weight == 0).T.contiguous().index_select(0, known.order)
     choice = _rounding(weight, known, (scale, zero_point, spec))
-    run = _compiled_rounding(weight, known, (scale, zero_point, spec))
-    compensated, errors = replace_columns(weight, known, lambda _, __: choice, run)
+    run = _compiled_rounding(weight, known, (scale, zero_point, spec), gone)
+
+    def pruned(column: int, values: Tensor) -> Tensor:
+        return choice(column, values).masked_fill_(gone[column], 0.0)
+
+    compensated, errors = replace_columns(weight, known, lambda _, __: pruned, run)
     # the same values as the hook's own rounding, to the last bit
     back = fake_quantize(compensated.to(weight.dtype).contiguous(), scale, zero_point, spec)
     nearest_errors = reconstruction_errors(weight, nearest, known.moments)
@@ -121,7 +127,7 @@ def _rounding(
 
 
 def _compiled_rounding(
-    weight: Tensor, known: Curvature, grid: tuple[Tensor, Tensor, QuantizerSpec]
+    weight: Tensor, known: Curvature, grid: tuple[Tensor, Tensor, QuantizerSpec], gone: Tensor
 ) -> Callable[[Columns], None] | None:
     """Return what rounds columns to integers by a compiled loop, or None where that is slower."""
     scale, zero_point, spec = grid
@@ -138,13 +144,15 @@ def _compiled_rounding(
     ends = (float(spec.quant_min), float(spec.quant_max))
 
     def run(columns: Columns) -> None:
+        part = slice(columns.first, columns.first + len(columns.rest))
         round_columns(
             columns.rest.numpy(),
             columns.new.numpy(),
             columns.errors.numpy(),
             columns.factor.contiguous().numpy(),
             *tables,
-            groups[columns.first : columns.first + len(columns.rest)],
+            groups[part],
+            gone[part].numpy(),
             *ends,
         )
 

@@ -86,6 +86,27 @@ def test_uneven_widths_go_beside_the_weights(
     assert_same(model, again)
 
 
+def test_a_model_of_images_is_compared_on_inputs_that_are_passed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dense = transformers.SiglipVisionModel(
+        transformers.SiglipVisionConfig(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+            intermediate_size=32, image_size=16, patch_size=8,
+        )
+    ).eval()  # fmt: skip
+    for name, weight in dense.named_parameters():
+        if name.endswith("fc2.weight"):
+            weight.data[:, 24:] = 0
+    images = {"pixel_values": torch.randn(1, 3, 16, 16)}
+    model = thin(dense, images).model
+    caplog.clear()
+    assert save_pretrained(model, tmp_path).name == "nncfx.safetensors"
+    assert "does not run on example_inputs" in caplog.text
+    assert save_pretrained(model, tmp_path, example_inputs=images).name == "model.safetensors"
+    assert json.loads((tmp_path / "config.json").read_text())["intermediate_size"] == 24
+
+
 @pytest.mark.parametrize("bits", [8, 4])
 def test_quantized_and_thinned(bits: int, tmp_path: Path) -> None:
     save_pretrained(without_neurons(40, 40), tmp_path)

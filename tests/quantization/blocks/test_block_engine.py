@@ -225,7 +225,7 @@ def test_experts_are_told_without_data_too(caplog: pytest.LogCaptureFixture) -> 
         ({"method": "gtpq"}, "no method 'gtpq'. Did you mean 'gptq'"),
         ({"scales": "aqw"}, "no scales 'aqw'"),
         ({"group_size": 0}, "group_size is 0"),
-        ({"weights": "mxfp4", "group_size": 64}, "'mxfp4' has groups of 32"),
+        ({"weights": "mxfp4", "group_size": 64}, "'mxfp4' has groups of 32. Write None"),
         ({"weights": "mxfp4", "group_size": None, "method": "hqq"}, "are powers of two"),
     ],
 )

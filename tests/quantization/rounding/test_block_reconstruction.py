@@ -70,6 +70,19 @@ def test_afterwards_weights_lie_on_constant_grids_and_nothing_asks_for_gradients
         assert torch.equal(model.nncf.weight(weight), stored[weight])
 
 
+def test_what_was_pruned_stays_zero() -> None:
+    pruned = network()
+    for layer in (pruned[6], pruned[11]):
+        weight = layer.get_parameter("weight").data
+        weight[weight.abs() < weight.abs().median()] = 0
+    options = QuantizeOptions(rounding="adaptive", correct_biases=False)
+    model = quantize(pruned, images().split(16), weight_bits=3, options=options)
+    for name in ("6.weight", "11.weight"):
+        gone = pruned.get_parameter(name) == 0
+        assert gone.any()
+        assert not model.get_parameter(name)[gone].any()
+
+
 def test_what_does_not_come_nearer_stays_as_it_was() -> None:
     model = rounded("gptq")
     before = copy.deepcopy(model.state_dict())

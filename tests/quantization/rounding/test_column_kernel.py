@@ -35,6 +35,7 @@ def test_it_rounds_as_the_loop_of_torch_does(
     """172 columns are more than a block of 128, and no multiple of parts of 16."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(outputs, 172, generator=generator)
+    weight[weight.abs() < 0.2] = 0
     mixing = torch.randn(172, 172, generator=generator)
     data = torch.randn(300, 172, generator=generator) @ mixing
     known, spec = curvature(data.T @ data / 300), SPECS[kind]
@@ -42,8 +43,9 @@ def test_it_rounds_as_the_loop_of_torch_does(
     monkeypatch.setattr(gptq, "_WORTH_COMPILING", 0)
     found = gptq.round_matrix(weight, known, scale, zero_point, spec)
     monkeypatch.setattr(gptq, "IS_COMPILED", False)
+    assert not found.values[weight == 0].any()
     plain = gptq.round_matrix(weight, known, scale, zero_point, spec)
     # a product that is fused with its sum may turn a tie, which changes no loss
     assert (found.values != plain.values).double().mean() < 1e-3
     torch.testing.assert_close(found.errors, plain.errors, rtol=1e-6, atol=1e-9)
-    assert found.errors.sum() < 0.8 * found.nearest_errors.sum()
+    assert found.errors.sum() < 0.9 * found.nearest_errors.sum()

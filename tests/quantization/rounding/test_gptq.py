@@ -75,6 +75,18 @@ def test_no_row_is_worse_than_rounded_to_nearest(seed: int, spec: QuantizerSpec)
     assert (ours <= reconstruction_errors(weight, nearest, moments)).all()
 
 
+@pytest.mark.parametrize("spec", [PER_ROW, BY_GROUPS, PER_TENSOR])
+def test_what_was_pruned_stays_zero(spec: QuantizerSpec) -> None:
+    weight, moments = case(1, 64, 200)
+    weight[weight.abs() < 0.7] = 0
+    scale, zero_point = parameters(weight, spec)
+    found = gptq(weight, moments, scale, zero_point, spec)
+    assert not found[weight == 0].any()
+    nearest = fake_quantize(weight, scale, zero_point, spec)
+    ours = reconstruction_errors(weight, found, moments)
+    assert ours.mean() < 0.8 * reconstruction_errors(weight, nearest, moments).mean()
+
+
 def test_correlated_inputs_at_four_bits_lose_less_than_half_as_much() -> None:
     weight, moments = case(1, 64, 200)  # more columns than a block has
     scale, zero_point = parameters(weight, PER_ROW)
