@@ -1,13 +1,6 @@
 """The whole run on a small task."""
 
 import copy
-import json
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -336,56 +329,3 @@ def test_a_journal_is_refused_when_the_user_has_rewritten_the_scheme(
 
     with pytest.raises(SearchError, match="'code of functions'"):
         run(mine)
-
-
-SCRIPT = """
-    import sys, torch, nncfx
-    sys.path.insert(0, {tests!r})
-    from conftest import Bars, bars
-    from torch.nn import functional as F
-    from nncfx.lc import LC
-    from nncfx.objectives import Minimize, footprint
-    from nncfx.schemes import Prune
-    from nncfx.search import SearchSettings
-
-    torch.manual_seed(0)
-    result = nncfx.Compressor(
-        model=Bars(), objective=Minimize(footprint), scheme=Prune(), eps=0.05, folder={folder!r},
-        optimizer=LC(steps=3, lr=0.05, mb_iterations_per_l={iterations}), runtime="torch",
-        criterion=F.cross_entropy, trainloader=bars(256, 0), valloader=bars(128, 1),
-        settings=SearchSettings(max_evaluations=5),
-    ).run()
-    print(result.level)
-"""
-
-
-def numbers(journal: Path) -> list[int]:
-    lines = journal.read_bytes().split(b"\n")[1:-1] if journal.exists() else []
-    return [json.loads(line)["number"] for line in lines]
-
-
-@pytest.mark.slow
-def test_a_run_killed_after_its_third_trial_goes_on_with_the_fourth(tmp_path: Path) -> None:
-    journal = tmp_path / "journal.jsonl"
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(SCRIPT).format(
-            tests=str(Path(__file__).parent), folder=str(tmp_path), iterations=100
-        )
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, str(script)], env=environment)
-    deadline = time.monotonic() + 120
-    while len(numbers(journal)) < 4 and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)  # trial 0 is the dense model
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    before = journal.read_bytes()
-    done = len(numbers(journal))
-    assert 4 <= done < 6, "killed too late to show anything"
-
-    subprocess.run([sys.executable, str(script)], env=environment, check=True, timeout=240)
-    after = journal.read_bytes()
-    whole = before[: before.rfind(b"\n") + 1]
-    assert after.startswith(whole)
-    assert numbers(journal)[:5] == [0, 1, 2, 3, 4]

@@ -1,10 +1,5 @@
 """From model and hardware to the best strategy."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,48 +121,6 @@ def test_a_search_ends_after_the_most_trials_that_were_allowed(
             graph, vnni, dataset, log=log, tuner="random", settings=settings
         )
         assert len([one for one in log.read_text().splitlines() if '"strategy"' in one]) == most
-
-
-KILLED = """
-import sys, torch
-sys.path.insert(0, {tests!r})
-from conftest import Residual
-from nncfx import hago
-from nncfx.targets import hardware_named
-
-if __name__ == "__main__":
-    torch.manual_seed(0)
-    model = Residual().eval()
-    images = torch.randn(16, 3, 8, 8)
-    data = [(images, model(images).argmax(1))]
-    graph = hago.prepare_graph(model, images[:1])
-    strategy, accuracy = hago.search_quantize_strategy(
-        graph, hardware_named("onnxruntime"), data, log={log!r}, tuner="random",
-        settings=hago.QuantizeSettings(most_trials={trials}),
-    )
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_search_loses_nothing(tmp_path: Path) -> None:
-    log = tmp_path / "log.jsonl"
-    tests = os.path.dirname(__file__)  # noqa: PTH120 (a string for another program)
-
-    def started(trials: int) -> subprocess.Popen[bytes]:
-        code = KILLED.format(tests=tests, log=str(log), trials=trials)
-        return subprocess.Popen([sys.executable, "-c", code])
-
-    process = started(100_000)
-    while len(hago.read_log(log)) < 10:
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    before = hago.read_log(log)
-    assert started(len(before) + 3).wait() == 0
-    after = hago.read_log(log)
-    assert len(after) == len(before) + 3
-    assert after[: len(before)] == before
 
 
 def test_an_unknown_tuner_is_refused(

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from nncfx.compressor import create_compressed_model, load, save
 from nncfx.controllers import Controller, TrainingLoopWarning, registered_algorithms
 from nncfx.errors import ArgumentError
 from nncfx.export import export_onnx
-from nncfx.network import NNCFNetwork, unwrap
+from nncfx.network import NNCFNetwork
 from onnx_files import run_file
 
 ITEMS: Mapping[str, dict[str, Any]] = {
@@ -161,21 +160,6 @@ def test_killed_and_resumed_training_ends_in_the_same_bits(
     assert killed.statistics().to_dict() == controller.statistics().to_dict()
 
 
-@pytest.mark.parametrize("name", registered_algorithms())
-def test_one_torch_save_holds_model_and_controller(name: str) -> None:
-    controller, model = created([name])
-    train(controller, model, sgd(model), range(2))
-    file = io.BytesIO()
-    torch.save({"model": model.state_dict(), "controller": controller.state_dict()}, file)
-    file.seek(0)
-    state = torch.load(file, weights_only=True)
-    again, other = created([name])
-    other.load_state_dict(state["model"])
-    again.load_state_dict(state["controller"])
-    check_equal(other, model)
-    assert again.level == controller.level
-
-
 @pytest.mark.slow
 # torch 2.13 foretells other strides of hardtanh_backward than it computes, which quantization
 # meets behind a transpose; tests/quantization compiles without one
@@ -193,29 +177,6 @@ def test_a_compiled_training_step_is_the_plain_one(name: str) -> None:
         ends.append(model.eval()(next(batches(9))[0]))
         torch.compiler.reset()
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-4)
-
-
-def test_everything_together_strips_and_exports(tmp_path: Path) -> None:
-    controller, model = created(EVERYTHING)
-    train(controller, model, sgd(model), range(3))
-    ready = controller.prepare_for_export()
-    assert type(ready) is Net
-    assert not ready.training
-    images = next(batches(9))[0]
-    expected = model.eval()(images)
-    torch.testing.assert_close(ready(images), expected)
-    path = export_onnx(ready, tmp_path / "model.onnx", images).path
-    session = onnxruntime.InferenceSession(path)
-    (found,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
-    torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_after_training_nothing_of_it_stays_in_an_unwrapped_model() -> None:
-    controller, model = created(EVERYTHING)
-    train(controller, model, sgd(model), range(1))
-    plain = unwrap(model)
-    assert plain.state_dict().keys() == fresh().state_dict().keys()
-    assert type(plain) is Net
 
 
 def test_a_usual_loop_gets_no_warning() -> None:
@@ -369,15 +330,6 @@ def test_stripped_of_all_but_quantizers_it_computes_the_same() -> None:
     assert (model.get_parameter("fc1.weight") == 0).float().mean() < 0.5
     with torch.no_grad():
         assert torch.equal(stripped.eval()(inputs), model.eval()(inputs))
-
-
-def test_what_is_stripped_of_all_but_quantizers_is_saved_and_loaded(tmp_path: Path) -> None:
-    controller, _, inputs = trained_with_quantization()
-    stripped = controller.strip().eval()
-    save(tmp_path / "stripped.safetensors", stripped)
-    _, loaded = load(tmp_path / "stripped.safetensors", fresh())
-    with torch.no_grad():
-        assert torch.equal(loaded.eval()(inputs), stripped(inputs))
 
 
 def test_quantization_with_all_the_others_is_prepared_for_export_and_runs_alike(

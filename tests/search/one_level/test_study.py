@@ -2,16 +2,12 @@
 
 import json
 import logging
-import os
 import pathlib
-import signal
-import subprocess
-import sys
 
 import pytest
 
 from nncfx.errors import ArgumentError, CompressionError, SearchError
-from nncfx.search import Measurement, Study, search_level
+from nncfx.search import Measurement, Study
 from nncfx.search.journal import Journal
 
 
@@ -255,56 +251,6 @@ def test_a_closed_study_takes_no_trial(tmp_path: pathlib.Path) -> None:
     study.close()
     with pytest.raises(SearchError, match="is closed"):
         study.run("accuracy", 0.5, measure)
-
-
-SEARCH = """
-import os, pathlib, signal, sys
-import nncfx.search as search
-
-folder = pathlib.Path(sys.argv[1])
-
-def evaluate(level):
-    with (folder / "evaluations").open("a") as file:
-        file.write(f"{level}\\n")
-    if (folder / "evaluations").read_text().count("\\n") == 4:
-        os.kill(os.getpid(), signal.SIGKILL)  # the first time, while the fourth runs
-    return search.Measurement(metric=0.93 - 0.16 * level**3, objective=1 / (1 - level))
-
-with search.Study(folder / "journal.jsonl", {"model": "abc"}) as study:
-    search.search_level(
-        evaluate, threshold=0.91, maximize=True, study=study,
-        at_zero=search.Measurement(metric=0.93, objective=1.0),
-    )
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_search_goes_on_with_the_trial_that_was_running(tmp_path: pathlib.Path) -> None:
-    def run() -> int:
-        return subprocess.run(
-            [sys.executable, "-c", SEARCH, str(tmp_path)],
-            timeout=120,
-            check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        ).returncode
-
-    def journal() -> list[float]:
-        lines = (tmp_path / "journal.jsonl").read_text().splitlines()
-        return [json.loads(line)["level"] for line in lines[1:]]
-
-    assert run() == -signal.SIGKILL
-    assert len(journal()) == 1 + 3
-    assert run() == 0
-    whole = search_level(
-        lambda level: Measurement(metric=0.93 - 0.16 * level**3, objective=1 / (1 - level)),
-        threshold=0.91,
-        maximize=True,
-        at_zero=Measurement(metric=0.93, objective=1.0),
-    )
-    assert journal() == [trial.level for trial in whole.trials]
-    evaluated = [float(line) for line in (tmp_path / "evaluations").read_text().splitlines()]
-    # the fourth was running when the process was killed, and only that one ran twice
-    assert evaluated == [*journal()[1:5], *journal()[4:]]
 
 
 def test_a_folder_that_cannot_be_made_is_told_with_the_path(tmp_path: pathlib.Path) -> None:
