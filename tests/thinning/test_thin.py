@@ -1,6 +1,7 @@
 """Thinning removes exactly the dead channels, and nothing else changes."""
 
 import copy
+import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -376,48 +377,18 @@ DATA = Path(os.environ.get("NNCFX_DATA", "../shared/data"))
 ZEROED = DATA / "weights/resnet20_cifar10_optB_zeroed_channels.safetensors"
 
 
-class Block(nn.Module):
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        if inputs != outputs:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False),
-                nn.BatchNorm2d(outputs),
-            )
-        else:
-            self.downsample = nn.Identity()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        inner = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(inner)) + self.downsample(x))
-
-
-class ResNet20(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = nn.Sequential(*(Block(16, 16, 1) for _ in range(3)))
-        self.layer2 = nn.Sequential(Block(16, 32, 2), Block(32, 32, 1), Block(32, 32, 1))
-        self.layer3 = nn.Sequential(Block(32, 64, 2), Block(64, 64, 1), Block(64, 64, 1))
-        self.fc = nn.Linear(64, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.layer3(self.layer2(self.layer1(F.relu(self.bn1(self.conv1(x))))))
-        return self.fc(x.mean((2, 3)))
+@pytest.fixture
+def resnet20(monkeypatch: pytest.MonkeyPatch) -> nn.Module:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    model = importlib.import_module("pretrained").ResNet(3, projected=True, head="fc").eval()
+    assert model.load_state_dict(load_file(ZEROED), strict=False).unexpected_keys == []
+    return model
 
 
 @pytest.mark.skipif(not ZEROED.exists(), reason=f"the data pack is not at {DATA}")
-def test_the_69_channels_that_group_lasso_left_unread_are_found() -> None:
-    model = ResNet20().eval()
-    faults = model.load_state_dict(load_file(ZEROED), strict=False)
-    assert faults.unexpected_keys == []
+def test_the_69_channels_that_group_lasso_left_unread_are_found(resnet20: nn.Module) -> None:
     images = torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    result = thin(model, images)
+    result = thin(resnet20, images)
     counts = {name: len(channels) for name, channels in result.removed.items()}
     assert counts == {
         "layer1.0.conv1": 5,
@@ -428,21 +399,19 @@ def test_the_69_channels_that_group_lasso_left_unread_are_found() -> None:
         "layer3.0.conv1": 13,
         "layer3.1.conv1": 12,
     }
-    torch.testing.assert_close(result.model(images), model(images), rtol=0, atol=1e-4)
+    torch.testing.assert_close(result.model(images), resnet20(images), rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not ZEROED.exists(), reason=f"the data pack is not at {DATA}")
-def test_without_them_the_logits_of_all_test_images_are_equal() -> None:
-    model = ResNet20().eval()
-    model.load_state_dict(load_file(ZEROED), strict=False)
+def test_without_them_the_logits_of_all_test_images_are_equal(resnet20: nn.Module) -> None:
     pixels = np.load(DATA / "data/cifar10_test.npz")["x"]
     assert len(pixels) == 10_000
     images = torch.from_numpy(pixels).float().div(127.5).sub(1)
-    thinned = thin(model, images[:2]).model
+    thinned = thin(resnet20, images[:2]).model
     with torch.no_grad():
         for some in images.split(250):
-            torch.testing.assert_close(thinned(some), model(some), rtol=0, atol=1e-4)
+            torch.testing.assert_close(thinned(some), resnet20(some), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(
