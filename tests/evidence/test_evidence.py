@@ -4,8 +4,6 @@ import dataclasses
 import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -248,11 +246,6 @@ def test_a_file_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         small_evidence().write(tmp_path / "file" / "evidence.json")
-
-
-def test_evidence_needs_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None; import nncfx.evidence"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_metric_of_0_is_above_a_threshold_below_0() -> None:
