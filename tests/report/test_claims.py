@@ -6,7 +6,6 @@ import pytest
 
 import report_evidence as given
 from nncfx.evidence.evidence import Evidence
-from nncfx.evidence.judgement import Judgement
 from nncfx.evidence.summary import summary
 from nncfx.report import render_report
 from nncfx.report.claims import checks, headline
@@ -134,16 +133,8 @@ def test_what_was_not_checked_is_not_claimed() -> None:
 
 
 def judged(**changes: object) -> Evidence:
-    found = Judgement(
-        loss=0.01,
-        interval=(0.004, 0.016),
-        confidence=0.95,
-        budget=0.02,
-        examples=2000,
-        held_out=True,
-        data="valloader, held out",
-    )
-    return dataclasses.replace(given.EVIDENCE, judgement=dataclasses.replace(found, **changes))
+    judgement = dataclasses.replace(given.JUDGEMENT, **changes)
+    return dataclasses.replace(given.EVIDENCE, judgement=judgement)
 
 
 @pytest.mark.parametrize(
