@@ -240,17 +240,12 @@ def test_a_folder_that_cannot_be_made_is_told_with_the_path(tmp_path: pathlib.Pa
         Study(tmp_path / "file" / "journal.jsonl", {})
 
 
-def test_a_study_that_says_nothing_of_its_data_reads_one_that_did(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("given", [({"images": 5}, None), (None, {"images": 5})])
+def test_facts_of_data_are_compared_only_where_both_studies_have_them(
+    given: tuple[dict[str, int] | None, ...], tmp_path: pathlib.Path
+) -> None:
     path = tmp_path / "journal.jsonl"
-    with Study(path, data={"images": 5}) as study:
+    with Study(path, data=given[0]) as study:
         study.run("accuracy", 0.5, measure)
-    with Study(path) as study:
-        assert len(study.trials) == 1
-
-
-def test_a_study_with_facts_of_its_data_reads_one_without_any(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    with Study(path) as study:
-        study.run("accuracy", 0.5, measure)
-    with Study(path, data={"images": 5}) as study:
+    with Study(path, data=given[1]) as study:
         assert len(study.trials) == 1
