@@ -138,18 +138,6 @@ def test_an_unknown_estimate_is_refused(
         hago.search_quantize_strategy(graph, vnni, dataset, settings=settings)
 
 
-def test_an_empty_dataset_is_refused(graph: hago.QuantGraph, vnni: Hardware) -> None:
-    with pytest.raises(ArgumentError, match="holds no batch"):
-        hago.search_quantize_strategy(graph, vnni, [])
-
-
-def test_a_dataset_without_labels_is_refused(graph: hago.QuantGraph, vnni: Hardware) -> None:
-    with pytest.raises(
-        ArgumentError, match=r"Batch 0 of the dataset is a Tensor.*\(inputs, labels"
-    ):
-        hago.search_quantize_strategy(graph, vnni, [torch.zeros(1, 3, 8, 8)])
-
-
 def test_hardware_that_computes_nothing_in_integers_is_refused(
     graph: hago.QuantGraph, dataset: LabelledBatches
 ) -> None:
@@ -174,23 +162,6 @@ def test_a_strategy_for_other_weights_makes_no_quantizer(
     other = hago.prepare_graph(model, torch.zeros(1, 3, 8, 8))
     with pytest.raises(CompressionError, match="Prepare the model that was searched"):
         hago.create_quantizer(other, vnni, strategy)
-
-
-def test_an_evaluation_that_gives_nan_is_refused(
-    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, tmp_path: Path
-) -> None:
-    settings = hago.QuantizeSettings(evaluate=lambda *_: float("nan"))
-    log = tmp_path / "log.jsonl"
-    with pytest.raises(SearchError, match="The evaluation returned nan for bits"):
-        hago.search_quantize_strategy(graph, vnni, dataset, log=log, settings=settings)
-    assert not log.exists()
-
-
-def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(
-        ArgumentError, match="processes is 0, and must be a whole number of at least 1"
-    ):
-        hago.QuantizeSettings(processes=0)
 
 
 def test_inspection_names_the_first_bad_operation(
