@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from nncfx.errors import GraphError, NNCFXError, StorageError
+from nncfx.evidence.evidence import Evidence
 from nncfx.graph import NNCFGraph
 from nncfx.network import wrap
 from nncfx.runtimes import LatencyTable
@@ -38,7 +39,10 @@ def test_numbers_that_are_not_finite_are_a_value_error(text: str) -> None:
 
 @pytest.mark.parametrize(
     "reader",
-    [NNCFGraph.from_json, ThinRecipe.from_json, Hardware.from_json, LatencyTable.from_json],
+    [
+        *(Evidence.from_json, Hardware.from_json, LatencyTable.from_json, NNCFGraph.from_json),
+        ThinRecipe.from_json,
+    ],
 )
 @pytest.mark.parametrize("text", [DEEP, '{"a": 1e999}', "null", "[]", "\x00"])
 def test_every_reader_of_json_refuses_with_an_error_of_ours(

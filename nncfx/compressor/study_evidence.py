@@ -133,13 +133,7 @@ def _curve(points: list[tuple[float, float | None]]) -> Curve | None:
     levels, values = zip(*known, strict=True)
     end = max(levels)
     grid = [end * step / (_GRID - 1) for step in range(_GRID)]
-    curve = posterior_curve(levels, values, grid)
-    return Curve(
-        levels=tuple(curve.levels),
-        mean=tuple(curve.mean),
-        lower=tuple(curve.lower),
-        upper=tuple(curve.upper),
-    )
+    return Curve(**vars(posterior_curve(levels, values, grid)))
 
 
 def _direct(search: SearchResult) -> tuple[Sample, ...]:

@@ -9,7 +9,7 @@ from torch import nn
 
 from nncfx.errors import ArgumentError, machine_fault
 
-__all__ = ["Bytes", "Evaluate", "Points", "metric_of"]
+__all__ = ["Bytes", "Evaluate", "Points", "check_budget", "metric_of"]
 
 Evaluate: TypeAlias = Callable[[nn.Module], float]
 """Returns the metric of a model, higher is better."""
@@ -53,3 +53,21 @@ def metric_of(evaluate: Evaluate, model: nn.Module) -> float:
             f"evaluate returned a {type(found).__name__} that is no number. Return the metric of "
             "the model it is given, higher is better, such as an accuracy in [0, 1].",
         ) from error
+
+
+def check_budget(budget: object, evaluate: object, counted: str) -> None:
+    """Refuse what is no budget, and points without a metric; `counted` says what has the bytes.
+
+    Raises:
+        ArgumentError: it is such.
+    """
+    if not isinstance(budget, Points | Bytes):
+        raise ArgumentError(
+            f"budget is {budget!r}; it says what must hold: Points(0.5) for a metric that is at "
+            f"most 0.5 lower, or Bytes(200_000) for {counted} of at most that size.",
+        )
+    if isinstance(budget, Points) and evaluate is None:
+        raise ArgumentError(
+            f"A budget of {budget} needs the metric: pass evaluate=lambda model: ..., higher is "
+            "better.",
+        )

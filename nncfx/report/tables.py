@@ -1,7 +1,7 @@
 """The tables of a report: every cell as text, every bar as a share of its column."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -211,17 +211,8 @@ def _trial(
 
 
 def _direct_trial(study: StudyEvidence, sample: Sample, metric: str) -> TrialCells:
-    return TrialCells(
-        number="",
-        stage="direct",
-        level=level_text(sample.level),
-        metric=ABSENT,
-        direct=_metric(sample, metric),
-        objective=_objective(study, sample),
-        seconds=seconds_text(sample.seconds),
-        state="direct",
-        error="",
-    )
+    own = _trial(study, sample, sample, metric)
+    return replace(own, number="", stage="direct", metric=ABSENT, state="direct", error="")
 
 
 def _metric(sample: Sample, metric: str) -> str:

@@ -34,11 +34,6 @@ def distinct(weight: Tensor) -> int:
     return weight[weight != 0].unique().numel()
 
 
-def all_weights(model: nn.Module) -> Tensor:
-    stripped = nncfx.strip(model)
-    return torch.cat([stripped[n].weight.flatten() for n in (0, 2)])
-
-
 @pytest.mark.parametrize(("summed", "expected"), [(False, [1.5, 1.5, 0, 4]), (True, [3, 3, 0, 4])])
 def test_weights_of_a_code_share_their_gradients(summed: bool, expected: list[float]) -> None:
     weight = torch.tensor([1.0, 3.0, 0.0, 8.0], requires_grad=True)
@@ -161,14 +156,6 @@ def test_a_random_start_depends_on_its_seed_only() -> None:
 @given(st.integers(1, 31))
 def test_a_level_is_the_fraction_of_bits_saved(bits: int) -> None:
     assert bits_of_level(1 - bits / 32) == bits
-
-
-def test_a_checkpoint_brings_codes_and_values_back(tmp_path: Path) -> None:
-    controller, model = clustered(bits=3)
-    nncfx.save(tmp_path / "c.safetensors", model, controller)
-    again_controller, again = nncfx.load(tmp_path / "c.safetensors", net())
-    assert torch.equal(again(INPUTS), model(INPUTS))
-    assert again_controller.statistics() == controller.statistics()
 
 
 def test_a_real_network_trains_on_shared_values() -> None:

@@ -10,11 +10,11 @@ import torch
 from typer.testing import CliRunner
 
 import nncfx.storage
+import report_evidence
 from command_line import run
 from nncfx.cli.commands import application
 from nncfx.cli.timing.options import parse_shapes
 from nncfx.errors import ArgumentError, NNCFXError, RuntimeFailure, StorageError
-from nncfx.evidence.evidence import Evidence, ModelFacts
 from nncfx.export import export_onnx
 from nncfx.report import render_report
 from nncfx.runtimes import EnergyCounter
@@ -32,32 +32,7 @@ def test_version_is_that_of_the_package() -> None:
 
 
 def test_report_renders_the_evidence(tmp_path: Path) -> None:
-    facts = ModelFacts(
-        accuracy=0.5,
-        parameters=1,
-        nonzero=1,
-        macs=1,
-        footprint_bytes=4,
-        file_bytes=None,
-        latency_ms=None,
-        latency_interval_ms=None,
-        throughput=None,
-    )
-    evidence = Evidence(
-        title="t",
-        created="2026-01-01T00:00:00+00:00",
-        metric="accuracy",
-        runtime="torch",
-        machine={},
-        versions={},
-        dense=facts,
-        compressed=facts,
-        studies=(),
-        layers=(),
-        max_thinning_error=None,
-        files={},
-        notes=(),
-    )
+    evidence = report_evidence.EVIDENCE
     source, page = evidence.write(tmp_path / "evidence.json"), tmp_path / "page.html"
     assert str(page) in run("report", source, "--output", page).replace("\n", "")
     assert page.read_text(encoding="utf-8") == render_report(evidence)

@@ -55,6 +55,7 @@ def compressor(**changes: Any) -> Compressor:  # noqa: ANN401 (any setting)
     ("change", "message"),
     [
         ({"model": "resnet"}, "model is a str"),
+        ({"model": None}, "it got neither"),
         ({"model": nn.Flatten()}, "has no parameters"),
         ({"optimizer": LC}, r"the class LC.*Write LC\(\.\.\.\)"),
         ({"scheme": FilterPrune}, "the class FilterPrune"),
@@ -67,6 +68,8 @@ def compressor(**changes: Any) -> Compressor:  # noqa: ANN401 (any setting)
         ({"held_out": np.float32(0.5)}, "a float32; it must be a number: an int or a float"),
         ({"eps": 2}, "Write 0.02 for two points"),
         ({"eps": float("nan")}, "at least 0"),
+        ({"eps": -0.1}, r"eps is -0\.1"),
+        ({"threads": 0}, "threads is 0; a timed call computes in at least 1"),
         ({"trainloader": (b for b in [BATCH])}, "trainloader is a generator, which is used up"),
         ({"valloader": iter([BATCH])}, "valloader is a list_iterator"),
         ({"testloader": (b for b in [BATCH])}, "testloader is a generator"),

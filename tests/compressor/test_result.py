@@ -6,21 +6,12 @@ from typing import cast
 
 import pytest
 
+import report_evidence as given
 from nncfx.compressor import CompressionResult, Evidence, ModelFacts
 from nncfx.evidence.judgement import Judgement
 from nncfx.search import SearchResult
 
-DENSE = ModelFacts(
-    accuracy=0.98,
-    parameters=299_114,
-    nonzero=299_114,
-    macs=2_446_592,
-    footprint_bytes=1_196_456,
-    file_bytes=None,
-    latency_ms=2.0,
-    latency_interval_ms=(1.9, 2.1),
-    throughput=500.0,
-)
+DENSE = dataclasses.replace(given.DENSE, accuracy=0.98, parameters=299_114)
 
 
 def text_of(judgement: Judgement | None = None, **changes: object) -> str:
@@ -68,24 +59,15 @@ def test_a_clear_change_of_latency_stands_alone(interval: tuple[float, float] | 
 
 
 def judged(**changes: object) -> Judgement:
-    found = Judgement(
-        loss=0.015,
-        interval=(0.005, 0.025),
-        confidence=0.95,
-        budget=0.02,
-        examples=1000,
-        held_out=True,
-        data="testloader",
-    )
-    return dataclasses.replace(found, **changes)
+    return dataclasses.replace(given.JUDGEMENT, **changes)
 
 
 def test_a_loss_is_told_with_its_interval_and_the_data_that_it_was_counted_on() -> None:
     first, second, *_ = text_of(judged()).splitlines()
     assert first.split() == ["accuracy", "0.9800", "->", "0.9800"]
     assert second.strip() == (
-        "accuracy lost: 0.015 (0.005 to 0.025 with 95 %), within the budget of 0.02; on 1,000 "
-        "examples of testloader, which chose nothing"
+        "accuracy lost: 0.01 (0.004 to 0.016 with 95 %), within the budget of 0.02; on 2,000 "
+        "examples of valloader, held out, which chose nothing"
     )
 
 
@@ -93,7 +75,8 @@ def test_a_loss_beyond_the_budget_is_told_before_all_else() -> None:
     text = text_of(judged(loss=0.031, interval=(0.022, 0.04), held_out=False))
     assert text.startswith(
         "OUTSIDE of the budget: accuracy lost: 0.031 (0.022 to 0.04 with 95 %), more than the "
-        "budget of 0.02; on 1,000 examples of testloader, which chose the model too: optimistic\n"
+        "budget of 0.02; on 2,000 examples of valloader, held out, which chose the model too: "
+        "optimistic\n"
     )
 
 

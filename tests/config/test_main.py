@@ -129,24 +129,6 @@ def test_the_users_own_keys_survive_json_and_the_schema_allows_them() -> None:
     jsonschema.validate(data, NNCFConfig.schema(), cls=jsonschema.Draft202012Validator)
 
 
-def test_a_quantization_config_of_the_whole_grammar_is_read() -> None:
-    item = {
-        "algorithm": "quantization",
-        "preset": "mixed",
-        "weights": {"mode": "symmetric", "bits": 4, "per_channel": True},
-        "activations": {"unified_scale_ops": [["a", "b"]], "ignored_scopes": "{re}x"},
-        "scope_overrides": {"weights": {"{re}conv": {"bits": 8, "mode": "asymmetric"}}},
-        "initializer": {
-            "range": {"num_init_samples": 10, "type": "percentile", "params": {}},
-            "precision": {"type": "hawq", "bits": [4, 8], "bitwidth_per_scope": [[4, "x|WEIGHT"]]},
-            "batchnorm_adaptation": {"num_bn_adaptation_samples": 0},
-        },
-        "params": {"activations_quant_start_epoch": 2},
-    }
-    config = NNCFConfig.from_dict({"compression": item})
-    assert NNCFConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-
-
 @pytest.mark.parametrize(
     ("change", "place"),
     [
@@ -384,11 +366,6 @@ def test_a_config_is_taken_as_itself_as_a_mapping_or_as_a_path(tmp_path: Path) -
     assert NNCFConfig.of(data) == NNCFConfig.of(path) == NNCFConfig.of(str(path)) == config
     with pytest.raises(ConfigError, match="cannot be read"):
         NNCFConfig.of("nofile.json")
-
-
-def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        NNCFConfig.from_json(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize(

@@ -30,33 +30,6 @@ DETECTOR = r"""{
     ]
 }"""
 
-STAGED = """{
-    "target_device": "TRIAL",
-    "input_info": {"sample_size": [1, 3, 64, 64]},
-    "compression": {
-        "algorithm": "quantization",
-        "weights": {"mode": "asymmetric", "per_channel": true, "bits": 4},
-        "activations": {"mode": "asymmetric"},
-        "initializer": {
-            "range": {"type": "min_max"},
-            "precision": {
-                "type": "manual",
-                "bitwidth_per_scope": [
-                    // | bits | share |
-                    [4, "TargetType.OPERATION_WITH_WEIGHTS Net/Sequential[body]/NNCFConv2d[1]"],
-                    [8, "Net/ReLU[act]/relu__0|OUTPUT"]
-                ]
-            }
-        },
-        "params": {
-            "base_lr": 3e-4, "base_wd": 1e-5,
-            "activations_quant_start_epoch": 3, "weights_quant_start_epoch": 22,
-            "lr_poly_drop_start_epoch": 50, "lr_poly_drop_duration_epochs": 10,
-            "disable_wd_start_epoch": 50
-        }
-    }
-}"""
-
 RANKED = """{
     "accuracy_aware_training": {
         "mode": "adaptive_compression_level",
@@ -111,17 +84,6 @@ OLD_STYLES = """{
     "checkpoint_save_dir": "results", "test_every_n_epochs": 5, "no_strip_on_export": true
 }"""
 
-HESSIANS = """{
-    "target_device": "NPU",
-    "compression": {
-        "algorithm": "quantization",
-        "initializer": {
-            "precision": {"type": "hawq", "bits": [4, 8], "compression_ratio": 1.4},
-            "batchnorm_adaptation": {"num_bn_adaptation_samples": 2}
-        }
-    }
-}"""
-
 
 def read(text: str, folder: Path) -> NNCFConfig:
     file = folder / "config.json"
@@ -136,26 +98,11 @@ def test_a_multistep_schedule_beside_quantization_is_read(tmp_path: Path) -> Non
     assert quantization.algorithm == "quantization"
 
 
-def test_staged_quantization_with_bits_by_scope_is_read(tmp_path: Path) -> None:
-    (quantization,) = read(STAGED, tmp_path).compression
-    written = quantization.to_dict()
-    assert [bits for bits, _ in written["initializer"]["precision"]["bitwidth_per_scope"]] == [
-        4,
-        8,
-    ]
-    assert written["params"]["disable_wd_start_epoch"] == 50
-
-
 def test_a_falling_level_and_bits_by_scope_without_a_type_are_read(tmp_path: Path) -> None:
     pruning, quantization, sparsity = read(OLD_STYLES, tmp_path).compression
     assert pruning.to_dict()["pruning_init"] == 0.8
     assert quantization.to_dict()["initializer"]["precision"]["type"] == "manual"
     assert sparsity.to_dict()["params"]["multistep_steps"] == [2, 4]
-
-
-def test_bits_by_hessians_are_read_though_nothing_applies_them(tmp_path: Path) -> None:
-    (quantization,) = read(HESSIANS, tmp_path).compression
-    assert quantization.to_dict()["initializer"]["precision"]["type"] == "hawq"
 
 
 def test_learned_ranking_and_a_device_of_old_are_refused_with_the_way_out(tmp_path: Path) -> None:

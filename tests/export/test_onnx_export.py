@@ -150,16 +150,6 @@ def test_exporting_twice_gives_the_same_bytes(
     assert again.path.read_bytes() == small_result.path.read_bytes()
 
 
-def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.5)).train()
-    model[1].eval()
-    before = copy.deepcopy(model.state_dict())
-    modes = [module.training for module in model.modules()]
-    export_onnx(model, tmp_path / "m.onnx", torch.randn(1, 1, 5, 5))
-    assert [module.training for module in model.modules()] == modes
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
 def test_a_model_whose_export_fails_gets_its_mode_back(tmp_path: Path) -> None:
     model = NoOnnxForm().train()
     with pytest.raises(ExportError):

@@ -67,20 +67,30 @@ def test_labels_that_do_not_fit_are_refused(
 
 @pytest.mark.parametrize("value", [None, "much", float("nan"), float("inf")])
 def test_what_cannot_be_compared_is_refused(
-    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, value: float
+    graph: hago.QuantGraph,
+    vnni: Hardware,
+    dataset: LabelledBatches,
+    value: float,
+    tmp_path: Path,
 ) -> None:
     for what, settings in (
         ("evaluation", hago.QuantizeSettings(evaluate=lambda _, __: value)),
         ("score", hago.QuantizeSettings(score=lambda _, __: value)),
     ):
         with pytest.raises(SearchError, match=f"The {what} returned {value!r} for bits"):
-            search(graph, vnni, dataset, settings=settings)
+            search(graph, vnni, dataset, settings=settings, log=tmp_path / "log.jsonl")
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("few", [1, 4.5, "four"])
-def test_fewest_bits_are_a_whole_number(few: int) -> None:
-    with pytest.raises(ArgumentError, match=rf"min_bits is {few!r}, and must be a whole number"):
-        hago.QuantizeSettings(min_bits=few)
+@pytest.mark.parametrize(
+    ("name", "value"), [("min_bits", 1), ("min_bits", 4.5), ("min_bits", "four"), ("processes", 0)]
+)
+def test_settings_that_are_no_whole_number_of_their_range_are_refused(
+    name: str,
+    value: Any,  # noqa: ANN401 (no number)
+) -> None:
+    with pytest.raises(ArgumentError, match=rf"{name} is {value!r}, and must be a whole number"):
+        hago.QuantizeSettings(**{name: value})
 
 
 def test_the_name_of_a_hardware_and_a_model_are_refused(
@@ -157,11 +167,20 @@ def test_a_kernel_for_what_does_not_exist_is_refused() -> None:
         hago.integer_kernel("conv2e")
 
 
-@pytest.mark.parametrize("dataset", [None, 7])
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        (None, "it must hold batches"),
+        (7, "it must hold batches"),
+        ([], "holds no batch"),
+        ([torch.zeros(1, 3, 8, 8)], r"Batch 0 of the dataset is a Tensor.*\(inputs, labels"),
+    ],
+)
 def test_what_holds_no_batches_is_no_dataset(
     graph: hago.QuantGraph,
     vnni: Hardware,
     dataset: Any,  # noqa: ANN401 (no dataset)
+    said: str,
 ) -> None:
-    with pytest.raises(ArgumentError, match="it must hold batches"):
+    with pytest.raises(ArgumentError, match=said):
         search(graph, vnni, dataset)

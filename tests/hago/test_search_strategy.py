@@ -1,10 +1,5 @@
 """From model and hardware to the best strategy."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -128,48 +123,6 @@ def test_a_search_ends_after_the_most_trials_that_were_allowed(
         assert len([one for one in log.read_text().splitlines() if '"strategy"' in one]) == most
 
 
-KILLED = """
-import sys, torch
-sys.path.insert(0, {tests!r})
-from conftest import Residual
-from nncfx import hago
-from nncfx.targets import hardware_named
-
-if __name__ == "__main__":
-    torch.manual_seed(0)
-    model = Residual().eval()
-    images = torch.randn(16, 3, 8, 8)
-    data = [(images, model(images).argmax(1))]
-    graph = hago.prepare_graph(model, images[:1])
-    strategy, accuracy = hago.search_quantize_strategy(
-        graph, hardware_named("onnxruntime"), data, log={log!r}, tuner="random",
-        settings=hago.QuantizeSettings(most_trials={trials}),
-    )
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_search_loses_nothing(tmp_path: Path) -> None:
-    log = tmp_path / "log.jsonl"
-    tests = os.path.dirname(__file__)  # noqa: PTH120 (a string for another program)
-
-    def started(trials: int) -> subprocess.Popen[bytes]:
-        code = KILLED.format(tests=tests, log=str(log), trials=trials)
-        return subprocess.Popen([sys.executable, "-c", code])
-
-    process = started(100_000)
-    while len(hago.read_log(log)) < 10:
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    before = hago.read_log(log)
-    assert started(len(before) + 3).wait() == 0
-    after = hago.read_log(log)
-    assert len(after) == len(before) + 3
-    assert after[: len(before)] == before
-
-
 def test_an_unknown_tuner_is_refused(
     graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches
 ) -> None:
@@ -183,18 +136,6 @@ def test_an_unknown_estimate_is_refused(
     settings = hago.QuantizeSettings(thresholds="kl_estimat")
     with pytest.raises(ArgumentError, match="Did you mean 'kl_estimate'"):
         hago.search_quantize_strategy(graph, vnni, dataset, settings=settings)
-
-
-def test_an_empty_dataset_is_refused(graph: hago.QuantGraph, vnni: Hardware) -> None:
-    with pytest.raises(ArgumentError, match="holds no batch"):
-        hago.search_quantize_strategy(graph, vnni, [])
-
-
-def test_a_dataset_without_labels_is_refused(graph: hago.QuantGraph, vnni: Hardware) -> None:
-    with pytest.raises(
-        ArgumentError, match=r"Batch 0 of the dataset is a Tensor.*\(inputs, labels"
-    ):
-        hago.search_quantize_strategy(graph, vnni, [torch.zeros(1, 3, 8, 8)])
 
 
 def test_hardware_that_computes_nothing_in_integers_is_refused(
@@ -221,23 +162,6 @@ def test_a_strategy_for_other_weights_makes_no_quantizer(
     other = hago.prepare_graph(model, torch.zeros(1, 3, 8, 8))
     with pytest.raises(CompressionError, match="Prepare the model that was searched"):
         hago.create_quantizer(other, vnni, strategy)
-
-
-def test_an_evaluation_that_gives_nan_is_refused(
-    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, tmp_path: Path
-) -> None:
-    settings = hago.QuantizeSettings(evaluate=lambda *_: float("nan"))
-    log = tmp_path / "log.jsonl"
-    with pytest.raises(SearchError, match="The evaluation returned nan for bits"):
-        hago.search_quantize_strategy(graph, vnni, dataset, log=log, settings=settings)
-    assert not log.exists()
-
-
-def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(
-        ArgumentError, match="processes is 0, and must be a whole number of at least 1"
-    ):
-        hago.QuantizeSettings(processes=0)
 
 
 def test_inspection_names_the_first_bad_operation(

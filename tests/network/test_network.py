@@ -3,14 +3,14 @@
 import copy
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from nncfx.errors import ArgumentError, GraphError, TracingError
+from nncfx.errors import ArgumentError, GraphError
 from nncfx.network import NNCFNetwork, inputs_for, unwrap, wrap
 from nncfx.tracing import Insertion, PostSite, PreSite, Priority, Site, WeightSite, run
 from nncfx.tracing.calls.tensors import tensors_in
@@ -24,9 +24,13 @@ def model() -> NNCFNetwork:
 
 @pytest.fixture
 def halved(model: NNCFNetwork, halve: nn.Module) -> NNCFNetwork:
-    model.nncf.register([Insertion(WeightSite("0", "weight"), halve, Priority.PRUNING, "halve")])
-    model.nncf.commit()
+    insert(model, [Insertion(WeightSite("0", "weight"), halve, Priority.PRUNING, "halve")])
     return model
+
+
+def insert(model: NNCFNetwork, insertions: Insertion | Iterable[Insertion]) -> None:
+    model.nncf.register(insertions)
+    model.nncf.commit()
 
 
 def same(one: object, other: object) -> bool:
@@ -57,10 +61,8 @@ def test_hooks_run_by_priority_then_by_registration(
     site, x = PostSite("Sequential/Linear[2]/linear_0"), torch.ones(2, 4)
     before = model(x)
     # (x + 1) / 2 and x / 2 + 1 differ; quantization comes last, whoever commits first
-    model.nncf.register([Insertion(site, halve, Priority.QUANTIZATION, "late")])
-    model.nncf.commit()
-    model.nncf.register([Insertion(site, add_one, Priority.PRUNING, "early")])
-    model.nncf.commit()
+    insert(model, [Insertion(site, halve, Priority.QUANTIZATION, "late")])
+    insert(model, [Insertion(site, add_one, Priority.PRUNING, "early")])
     assert torch.equal(model(x), (before + 1) * 0.5)
     assert [one.algorithm for one in model.nncf.hooks] == ["early", "late"]
 
@@ -70,8 +72,7 @@ def test_equal_priorities_keep_the_order_of_registration(
 ) -> None:
     site, x = PostSite("Sequential/Linear[2]/linear_0"), torch.ones(2, 4)
     before = model(x)
-    model.nncf.register([Insertion(site, halve, 5, "b"), Insertion(site, add_one, 5, "a")])
-    model.nncf.commit()
+    insert(model, [Insertion(site, halve, 5, "b"), Insertion(site, add_one, 5, "a")])
     assert torch.equal(model(x), before * 0.5 + 1)
 
 
@@ -91,10 +92,7 @@ def test_two_hooks_of_one_algorithm_at_one_site_have_two_keys(
     model: NNCFNetwork, halve: nn.Module
 ) -> None:
     site = PreSite("Sequential/Linear[0]/linear_0", 0)
-    model.nncf.register(
-        [Insertion(site, halve, 0, "a"), Insertion(site, copy.deepcopy(halve), 0, "a")]
-    )
-    model.nncf.commit()
+    insert(model, [Insertion(site, halve, 0, "a"), Insertion(site, copy.deepcopy(halve), 0, "a")])
     keys = [key for key in model.state_dict() if key.startswith("_nncf")]
     assert keys == [
         "_nncf.a.Sequential/Linear[0]/linear_0|INPUT0.factor",
@@ -146,8 +144,7 @@ class Renamed(nn.Module):
 def test_hooks_of_the_class_may_rename_what_is_loaded(halve: nn.Module) -> None:
     x = torch.ones(2, 4)
     model = wrap(Renamed(), x)
-    model.nncf.register([Insertion(WeightSite("part", "weight"), halve, 0, "halve")])
-    model.nncf.commit()
+    insert(model, [Insertion(WeightSite("part", "weight"), halve, 0, "halve")])
     state, expected = copy.deepcopy(model.state_dict()), model(x)
     assert {"old.weight", "_nncf.halve.part|weight.factor"} <= set(state)
     nn.init.zeros_(model.part.weight)
@@ -170,8 +167,7 @@ def twice(model: NNCFNetwork, halve: nn.Module) -> NNCFNetwork:
     other.factor = halve.factor
     sites = [PreSite(f"Sequential/Linear[{number}]/linear_0", 0) for number in (0, 2)]
     insertions = [Insertion(site, halve, 0, "a") for site in sites]
-    model.nncf.register([*insertions, Insertion(WeightSite("0", "weight"), other, 0, "b")])
-    model.nncf.commit()
+    insert(model, [*insertions, Insertion(WeightSite("0", "weight"), other, 0, "b")])
     return model
 
 
@@ -238,8 +234,7 @@ def test_removing_an_algorithm_restores_the_output(
     x = torch.ones(2, 4)
     site = PostSite("Sequential/ReLU[1]/relu_0")
     with_one = halved(x)
-    halved.nncf.register([Insertion(site, add_one, 0, "other")])
-    halved.nncf.commit()
+    insert(halved, [Insertion(site, add_one, 0, "other")])
     assert not same(halved(x), with_one)
     halved.nncf.remove("other")
     assert same(halved(x), with_one)
@@ -322,11 +317,11 @@ def test_a_copy_computes_the_same_and_is_independent(
     graph = model.nncf.graph
     sites = [WeightSite.of(name) for one in graph.operations for name in one.parameters.values()]
     places = [PostSite(one.address) for one in graph.operations]
-    model.nncf.register(
+    insert(
+        model,
         [Insertion(site, copy.deepcopy(add_one), 0, "a") for site in dict.fromkeys(sites)]
-        + [Insertion(site, copy.deepcopy(add_one), 0, "b") for site in places]
+        + [Insertion(site, copy.deepcopy(add_one), 0, "b") for site in places],
     )
-    model.nncf.commit()
     hooked = run(model, case.inputs)
     other = copied(model)
     assert isinstance(other, NNCFNetwork)
@@ -353,11 +348,6 @@ def test_functional_call_puts_back_a_hook_that_stands_at_two_sites(twice: NNCFNe
     assert not torch.equal(changed, twice(x))
     assert dict(twice.named_parameters()) == before
     assert all(one.hook.factor is weight for one in twice.nncf.hooks)
-
-
-def test_data_parallel_is_refused(halved: NNCFNetwork) -> None:
-    with pytest.raises(TracingError, match="DistributedDataParallel"):
-        halved._replicate_for_data_parallel()
 
 
 def test_example_inputs_are_those_of_wrap() -> None:
@@ -395,8 +385,7 @@ def test_channels_are_those_of_the_model_without_its_hooks() -> None:
     wrap(model, torch.ones(1, 3))
     before = str(model.nncf.channels)
     hook = Insertion(WeightSite.of("0.weight"), Scaled(), Priority.DEFAULT, "scaled")
-    model.nncf.register([hook])
-    model.nncf.commit()
+    insert(model, [hook])
     assert str(model.nncf.channels) == before
     assert [group_set.size for group_set in model.nncf.channels.prunable] == [4]
 
@@ -430,8 +419,7 @@ def test_what_is_neither_an_insertion_nor_several_is_told(given: object) -> None
 def test_one_insertion_can_be_registered_by_itself() -> None:
     model: Any = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
     one = Insertion(WeightSite("0", "weight"), nn.Identity(), 0, "a")
-    model.nncf.register(one)
-    model.nncf.commit()
+    insert(model, one)
     assert model.nncf.hooks == (one,)
 
 
@@ -460,8 +448,7 @@ def test_around_an_operator_of_another_library_hooks_stand_where_its_module_is_e
         model.nncf.register(Insertion(PreSite(address, 1), nn.Identity(), 0, "a"))
     halves = nn.Hardtanh(0, 0.5)
     sites = [PreSite(address, 0), WeightSite("0", "weight"), PostSite(address)]
-    model.nncf.register([Insertion(one, halves, 0, "a") for one in sites])
-    model.nncf.commit()
+    insert(model, [Insertion(one, halves, 0, "a") for one in sites])
     assert torch.equal(model(torch.ones(1, 3)), torch.full((1, 3), 0.25))
 
 

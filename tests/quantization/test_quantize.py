@@ -257,15 +257,15 @@ def test_correcting_biases_leaves_batch_norms_where_they_are() -> None:
         assert (model(x).mean(0) - exact).norm() < 0.5 * (plain - exact).norm()
 
 
-def test_a_quantized_model_comes_back_from_its_file(tmp_path: Any) -> None:  # noqa: ANN401
-    model = quantize(fresh(), data(), preset="performance", weight_bits=4)
-    nncfx.save(tmp_path / "model.safetensors", model)
-    _, again = nncfx.load(tmp_path / "model.safetensors", fresh())
-    assert torch.equal(again.eval()(data()[0]), model(data()[0]))
-
-
-def test_a_model_with_folded_batch_norms_comes_back_from_its_file(tmp_path: Any) -> None:  # noqa: ANN401
-    model = quantize(fresh(), data(), target="vta")
+@pytest.mark.parametrize(
+    "options",
+    [{"preset": "performance", "weight_bits": 4}, {"target": "vta"}],
+    ids=["four bits", "folded batch norms"],
+)
+def test_a_quantized_model_comes_back_from_its_file(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    model = quantize(fresh(), data(), **options)
     nncfx.save(tmp_path / "model.safetensors", model)
     _, again = nncfx.load(tmp_path / "model.safetensors", fresh())
     assert torch.equal(again.eval()(data()[0]), model(data()[0]))

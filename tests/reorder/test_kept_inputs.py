@@ -8,6 +8,7 @@ from torch import nn
 
 from nncfx.errors import ArgumentError, GraphError
 from nncfx.reorder.kept_inputs import keep_inputs
+from small_models import Function
 
 
 class Fork(nn.Module):
@@ -65,15 +66,9 @@ def test_a_layer_that_is_not_there_is_named_with_the_nearest() -> None:
 
 
 def test_a_channel_that_is_an_input_of_the_model_cannot_go() -> None:
-    class Joined(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Conv2d(3, 3, 1), nn.Conv2d(6, 3, 1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.b(torch.cat([self.a(x), x], 1))
-
-    model = Joined().double()
+    model = Function(
+        lambda m, x: m.b(torch.cat([m.a(x), x], 1)), a=nn.Conv2d(3, 3, 1), b=nn.Conv2d(6, 3, 1)
+    ).double()
     with pytest.raises(ArgumentError, match=r"keeps\['b'\] leaves out channel 4, which cannot go"):
         keep_inputs(model, image(), {"b": [0, 1, 2, 3, 5]})
     kept = keep_inputs(model, image(), {"b": [1, 3, 4, 5]})

@@ -6,12 +6,19 @@ import pytest
 
 import report_evidence as given
 from nncfx.evidence.evidence import Evidence
-from nncfx.evidence.judgement import Judgement
 from nncfx.evidence.summary import summary
 from nncfx.report import render_report
 from nncfx.report.claims import checks, headline
 
 TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def evidence(**changes: object) -> Evidence:
+    return dataclasses.replace(given.EVIDENCE, **changes)
+
+
+def compressed(**changes: object) -> Evidence:
+    return evidence(compressed=dataclasses.replace(given.COMPRESSED, **changes))
 
 
 def test_speed_is_the_ratio_of_the_medians_with_the_ends_of_the_intervals() -> None:
@@ -22,12 +29,7 @@ def test_speed_is_the_ratio_of_the_medians_with_the_ends_of_the_intervals() -> N
 
 
 def test_overlapping_intervals_are_no_speed_up() -> None:
-    close = dataclasses.replace(
-        given.COMPRESSED,
-        latency_ms=1.8,
-        latency_interval_ms=(1.7, 1.95),
-    )
-    speed = headline(dataclasses.replace(given.EVIDENCE, compressed=close))[0]
+    speed = headline(compressed(latency_ms=1.8, latency_interval_ms=(1.7, 1.95)))[0]
     assert (speed.figure, speed.verdict) == ("No clear", "open")
     assert "the intervals overlap: dense 1.90 to 2.10 ms, compressed 1.70 to 1.95 ms" in (
         speed.detail
@@ -35,12 +37,7 @@ def test_overlapping_intervals_are_no_speed_up() -> None:
 
 
 def test_a_slower_model_is_called_slower() -> None:
-    swapped = dataclasses.replace(
-        given.EVIDENCE,
-        dense=given.COMPRESSED,
-        compressed=given.DENSE,
-    )
-    speed, size, _ = headline(swapped)
+    speed, size, _ = headline(evidence(dense=given.COMPRESSED, compressed=given.DENSE))
     assert (speed.figure, speed.label, speed.verdict) == (f"2.00{TIMES}", "slower", "bad")
     assert (size.figure, size.label, size.verdict) == (f"15.0{TIMES}", "larger file", "bad")
 
@@ -58,11 +55,7 @@ def test_a_speed_without_interval_is_left_open(
     figure: str,
     verdict: str,
 ) -> None:
-    evidence = dataclasses.replace(
-        given.EVIDENCE,
-        compressed=dataclasses.replace(given.COMPRESSED, **change),
-    )
-    speed = headline(evidence)[0]
+    speed = headline(compressed(**change))[0]
     assert (speed.figure, speed.verdict) == (figure, verdict)
 
 
@@ -72,8 +65,7 @@ def test_size_is_that_of_the_file() -> None:
 
 
 def test_without_a_file_the_size_is_the_footprint_and_says_so() -> None:
-    bare = dataclasses.replace(given.COMPRESSED, file_bytes=None)
-    size = headline(dataclasses.replace(given.EVIDENCE, compressed=bare))[1]
+    size = headline(compressed(file_bytes=None))[1]
     assert (size.figure, size.label) == (f"5.13{TIMES}", "smaller footprint")
     assert "no file was written" in size.detail
 
@@ -92,20 +84,18 @@ def test_accuracy_is_held_against_the_budget(
     words: str,
     verdict: str,
 ) -> None:
-    after = dataclasses.replace(given.COMPRESSED, accuracy=accuracy)
-    claim = headline(dataclasses.replace(given.EVIDENCE, compressed=after))[2]
+    claim = headline(compressed(accuracy=accuracy))[2]
     assert words in claim.detail
     assert claim.verdict == verdict
 
 
 def test_the_strictest_budget_counts() -> None:
     strict = dataclasses.replace(given.STUDY, threshold=0.915)
-    evidence = dataclasses.replace(given.EVIDENCE, studies=(given.STUDY, strict))
-    assert headline(evidence)[2].verdict == "bad"
+    assert headline(evidence(studies=(given.STUDY, strict)))[2].verdict == "bad"
 
 
 def test_without_a_study_there_is_no_budget() -> None:
-    claim = headline(dataclasses.replace(given.EVIDENCE, studies=()))[2]
+    claim = headline(evidence(studies=()))[2]
     assert claim.verdict == "open"
     assert "budget" not in claim.detail
 
@@ -118,32 +108,23 @@ def test_thinned_equals_masked_up_to_the_bar(
     error: float,
     verdict: str,
 ) -> None:
-    found = checks(dataclasses.replace(given.EVIDENCE, max_thinning_error=error))
+    found = checks(evidence(max_thinning_error=error))
     assert found[0].verdict == verdict
 
 
 def test_a_file_that_holds_another_model_fails() -> None:
-    found = checks(dataclasses.replace(given.EVIDENCE, file_accuracy=0.9099))
+    found = checks(evidence(file_accuracy=0.9099))
     assert found[1].verdict == "bad"
     assert "claimed is 91.00 %" in found[1].detail
 
 
 def test_what_was_not_checked_is_not_claimed() -> None:
-    bare = dataclasses.replace(given.EVIDENCE, max_thinning_error=None, file_accuracy=None)
+    bare = evidence(max_thinning_error=None, file_accuracy=None)
     assert checks(bare) == ()
 
 
 def judged(**changes: object) -> Evidence:
-    found = Judgement(
-        loss=0.01,
-        interval=(0.004, 0.016),
-        confidence=0.95,
-        budget=0.02,
-        examples=2000,
-        held_out=True,
-        data="valloader, held out",
-    )
-    return dataclasses.replace(given.EVIDENCE, judgement=dataclasses.replace(found, **changes))
+    return evidence(judgement=dataclasses.replace(given.JUDGEMENT, **changes))
 
 
 @pytest.mark.parametrize(
@@ -189,14 +170,14 @@ def test_sizes_are_compared_in_one_format_too() -> None:
 
 def test_a_speed_says_of_what_call() -> None:
     assert headline(given.EVIDENCE)[0].detail.endswith("per call: batch 16, 1 thread")
-    old = dataclasses.replace(given.EVIDENCE, batch=None, threads=None)
+    old = evidence(batch=None, threads=None)
     assert headline(old)[0].detail.endswith("per call: threads as the runtime chose")
     assert "batch 16, 1 thread" in render_report(given.EVIDENCE)
 
 
 def test_an_own_objective_has_a_line_in_the_summary() -> None:
     own = dataclasses.replace(given.STUDY, objective_name="joules", chosen_level=0.25)
-    lines = summary(dataclasses.replace(given.EVIDENCE, studies=(own,))).splitlines()
+    lines = summary(evidence(studies=(own,))).splitlines()
     assert lines[-1].split() == ["joules", "500", "->", "700", "0.71x", "(examples/s)"]
     assert "throughput" not in summary(given.EVIDENCE)
 
@@ -209,14 +190,14 @@ def test_a_space_has_no_dense_trial_whose_objective_could_be_told() -> None:
     space = dataclasses.replace(
         given.STUDY, objective_name="joules", dense_objective=None, samples=samples, chosen=1
     )
-    evidence = dataclasses.replace(given.EVIDENCE, studies=(space,))
+    found = evidence(studies=(space,))
     reached = samples[1].objective
-    assert summary(evidence).splitlines()[-1].split() == [
+    assert summary(found).splitlines()[-1].split() == [
         "joules",
         "->",
         f"{reached:,.0f}",
         "(examples/s)",
     ]
-    claim = headline(evidence)[-1]
+    claim = headline(found)[-1]
     assert (claim.label, claim.verdict) == ("joules", "open")
     assert claim.detail.endswith("examples/s at bits 5")

@@ -1,9 +1,9 @@
 """The page stands alone, says everything, and cannot be broken by a name."""
 
-import builtins
 import dataclasses
 import html.parser
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -152,17 +152,8 @@ def test_a_report_is_written_into_a_new_folder(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == render_report(given.EVIDENCE)
 
 
-def test_without_jinja_the_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    real = builtins.__import__
-
-    def refuse(name: str, *rest: object) -> object:
-        if name == "jinja2":
-            raise ImportError(name)
-        return real(name, *rest)  # type: ignore[arg-type]  # passed on as it came
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+def test_without_jinja_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtraError, match=re.escape("pip install 'nncfx[report]'")):
         render_report(given.EVIDENCE)
 

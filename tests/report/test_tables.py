@@ -3,7 +3,6 @@
 import dataclasses
 
 import report_evidence as given
-from nncfx.evidence.judgement import Judgement
 from nncfx.report.tables import ABSENT, layer_table, summary_table, trial_table
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -118,10 +117,7 @@ def test_one_layer_has_no_total_and_none_has_no_row() -> None:
 
 
 def test_test_and_validation_numbers_are_told_apart() -> None:
-    judgement = Judgement(
-        loss=0.01, interval=None, confidence=0.95, budget=0.02, examples=10, held_out=True,
-        data="testloader",
-    )  # fmt: skip
+    judgement = dataclasses.replace(given.JUDGEMENT, data="testloader")
     judged = dataclasses.replace(given.EVIDENCE, judgement=judgement)
     names = [row.name for row in summary_table(judged)][:3]
     assert names == ["Accuracy, test", "Accuracy, validation", "Parameters"]

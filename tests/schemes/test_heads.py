@@ -72,15 +72,6 @@ def test_half_the_heads_of_a_transformer_are_thinned_away(model: nn.Module) -> N
     assert before - sum(p.numel() for p in result.model.parameters()) >= 4 * 4 * 4 * 16
 
 
-def test_level_zero_changes_nothing() -> None:
-    model = encoder()
-    scheme = HeadPrune().bind(analyze_channels(model, torch.randn(2, 5, 16)))
-    before = copy.deepcopy(model)
-    scheme.compress(model, 0.0)
-    for one, other in zip(model.parameters(), before.parameters(), strict=True):
-        assert torch.equal(one, other)
-
-
 def test_unbound_it_says_how_to_bind_it() -> None:
     with pytest.raises(CompressionError, match=r"HeadPrune\(\)\.bind"):
         HeadPrune().compress(encoder(), 0.5)

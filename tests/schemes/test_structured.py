@@ -18,7 +18,6 @@ from nncfx.schemes import FilterPrune, NeuronPrune, Scheme, StructurePrune, nonz
 from nncfx.thinning import thin
 
 SCHEMES = [FilterPrune(), NeuronPrune("max"), StructurePrune("scaled_l2norm")]
-BOUND = [FilterPrune(), FilterPrune("l1norm", 4), NeuronPrune(), StructurePrune(align=2)]
 
 
 def changed(model: nn.Module, before: nn.Module) -> set[str]:
@@ -78,18 +77,6 @@ def test_align_rounds_each_layer_down(convnet: nn.Module) -> None:
 def test_align_above_a_layer_names_it(convnet: nn.Module) -> None:
     with pytest.raises(CompressionError, match=r"'8' has 4 rows, fewer than align, which is 8"):
         NeuronPrune(align=8).compress(convnet, 0.3)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES + BOUND)
-def test_level_zero_is_the_identity(
-    scheme: Scheme,
-    convnet: nn.Module,
-    convnet_channels: Channels,
-) -> None:
-    for one in (scheme, scheme.bind(convnet_channels)):
-        model = copy.deepcopy(convnet)
-        one.compress(model, 0.0)
-        assert not changed(model, convnet)
 
 
 @given(level=st.floats(0.0, 0.95))
@@ -188,17 +175,6 @@ def test_filters_and_neurons_pick_their_sets(
         *("3.weight", "3.bias", "6.weight"),
     }
     assert neurons == {"6.weight", "6.bias", "8.weight"}
-
-
-def test_only_constrained_parameters_change(
-    convnet: nn.Module,
-    convnet_channels: Channels,
-) -> None:
-    for scheme in BOUND:
-        bound = scheme.bind(convnet_channels)
-        model = copy.deepcopy(convnet)
-        bound.compress(model, 0.5)
-        assert set() < changed(model, convnet) <= bound.parameters(convnet)
 
 
 def test_an_ignored_producer_keeps_its_set(convnet: nn.Module, convnet_channels: Channels) -> None:

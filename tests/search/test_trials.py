@@ -5,35 +5,9 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nncfx.errors import ArgumentError
 from nncfx.search import Measurement, Trial
-
-finite = st.floats(allow_nan=False, allow_infinity=False)
-
-
-@given(
-    level=st.floats(0, 1, exclude_max=True),
-    metric=finite,
-    objective=finite,
-    seconds=st.floats(0, 1e6),
-)
-def test_a_trial_survives_json(
-    level: float, metric: float, objective: float, seconds: float
-) -> None:
-    trial = Trial(
-        number=3,
-        stage="objective",
-        level=level,
-        state="done",
-        measurement=Measurement(metric=metric, objective=objective, details={"layer": [1, None]}),
-        error=None,
-        seconds=seconds,
-        started="2026-01-01T00:00:00+00:00",
-    )
-    assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial
 
 
 def test_a_scalar_tensor_becomes_a_number() -> None:

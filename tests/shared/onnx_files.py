@@ -8,6 +8,8 @@ import onnx_ir as ir
 from nncfx.export import ExportResult
 from nncfx.runtimes import BuildOptions, runtime_named
 
+QUANTIZER = "nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255>"
+
 
 def run_file(file: Path | ExportResult, inputs: object) -> list[np.ndarray]:
     """Return the outputs of one call, in one thread."""
@@ -18,6 +20,18 @@ def run_file(file: Path | ExportResult, inputs: object) -> list[np.ndarray]:
 def parsed(graph: str) -> ir.Model:
     """Return a model from the lines of a graph in ONNX's text format."""
     return ir.from_onnx_text(f'<ir_version: 10, opset_import: ["" : 21, "nncfx" : 1]>\n{graph}')
+
+
+def with_quantizers(
+    lines: str, inputs: str = "float[1,4,2,2] x", outputs: str = "float[1,4,2,2] y"
+) -> ir.Model:
+    """Return a model of lines in which Q is a quantizer, and steps and zero points have names."""
+    constants = (
+        "<float s = {0.1}, float t = {0.05}, int32 z = {0}, int32 middle = {128}, "
+        "float six = {6.0}, float zero = {0.0}>"
+    )
+    lines = lines.replace("Q(", f"{QUANTIZER} (")
+    return parsed(f"g ({inputs}) => ({outputs}) {constants} {{ {lines} }}")
 
 
 def operators(model: ir.Model) -> list[str]:

@@ -2,6 +2,7 @@
 
 from nncfx.evidence import OperationFacts, WeightFacts
 from nncfx.evidence.evidence import Curve, Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
+from nncfx.evidence.judgement import Judgement
 
 DENSE = ModelFacts(
     accuracy=0.92,
@@ -153,4 +154,13 @@ EVIDENCE = Evidence(
     threads=1,
     operations=OPERATIONS,
     weights=WEIGHTS,
+)
+JUDGEMENT = Judgement(
+    loss=0.01,
+    interval=(0.004, 0.016),
+    confidence=0.95,
+    budget=0.02,
+    examples=2000,
+    held_out=True,
+    data="valloader, held out",
 )

@@ -14,14 +14,14 @@ from nncfx.graph.channels import Role
 class Function(nn.Module):
     """A forward written as one function of the module."""
 
-    def __init__(self, forward: Callable[..., object], **modules: nn.Module) -> None:
+    def __init__(self, forward: Callable[..., object], **parts: nn.Module | nn.Parameter) -> None:
         super().__init__()
         self.function = forward
-        for name, module in modules.items():
-            self.add_module(name, module)
+        for name, part in parts.items():
+            setattr(self, name, part)
 
-    def forward(self, x: torch.Tensor) -> object:
-        return self.function(self, x)
+    def forward(self, x: torch.Tensor, *more: torch.Tensor) -> object:
+        return self.function(self, x, *more)
 
 
 class Applied(nn.Module):

@@ -102,29 +102,16 @@ def seeded(build: Callable[[], nn.Module]) -> nn.Module:
     return build().double().eval()
 
 
-def test_a_head_of_a_fused_projection_goes_with_its_rows_of_all_three() -> None:
-    model = seeded(Fused)
-    model.proj.weight.data[:, 3:6] = 0
-    result = thin(model, TOKENS)
-    rows = [*range(3, 6), *range(15, 18), *range(27, 30)]
-    assert result.entries["qkv.weight", 0] == tuple(rows)
-    assert result.max_error <= 1e-12
-
-
-def test_the_number_of_heads_falls_with_the_heads() -> None:
-    model = seeded(Fused)
-    model.proj.weight.data[:, 3:6] = 0
-    thinned = thin(model, TOKENS).model
-    assert (thinned.num_heads, thinned.head_dim) == (3, 3)
-
-
-def test_a_class_that_is_called_as_torchs_attention_is_followed_as_any_other() -> None:
-    model = seeded(type("MultiheadAttention", (Fused,), {}))
+@pytest.mark.parametrize("name", ["Fused", "MultiheadAttention"])  # the latter as torch's own
+def test_a_head_of_a_fused_projection_goes_with_its_rows_of_all_three(name: str) -> None:
+    model = seeded(type(name, (Fused,), {}))
     model.proj.weight.data[:, 3:6] = 0
     before = model(TOKENS)
-    thinned = thin(model, TOKENS).model
-    assert (thinned.num_heads, thinned.head_dim) == (3, 3)
-    torch.testing.assert_close(thinned(TOKENS), before)
+    result = thin(model, TOKENS)
+    assert result.entries["qkv.weight", 0] == (*range(3, 6), *range(15, 18), *range(27, 30))
+    assert (result.model.num_heads, result.model.head_dim) == (3, 3)
+    assert result.max_error <= 1e-12
+    torch.testing.assert_close(result.model(TOKENS), before)
 
 
 def test_half_a_head_stays() -> None:
@@ -202,19 +189,13 @@ class Torch(nn.Module):
         return weights if self.returns_weights else result
 
 
-def test_heads_of_torchs_attention_go_with_their_rows_of_all_three() -> None:
+def test_heads_of_torchs_attention_go_with_their_rows_of_all_three_and_its_class_is_told() -> None:
     model = seeded(Torch)
     model.inner.out_proj.weight.data[:, 2:4] = 0
     result = thin(model, TOKENS)
     assert result.entries["inner.in_proj_weight", 0] == (2, 3, 10, 11, 18, 19)
     assert result.model.inner.num_heads == 3
     assert result.max_error <= 1e-12
-
-
-def test_an_exchanged_class_is_told() -> None:
-    model = seeded(Torch)
-    model.inner.out_proj.weight.data[:, 2:4] = 0
-    result = thin(model, TOKENS)
     assert result.exchanged == {"inner": "NarrowAttention"}
     assert "'inner' is now a NarrowAttention." in str(result)
 

@@ -239,20 +239,6 @@ def test_a_file_is_read_where_the_forward_looks_at_values(tmp_path: Path) -> Non
     assert torch.equal(again.eval()(x), small(x))
 
 
-def test_attention_that_becomes_narrow_is_to_be_thinned_first() -> None:
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(16, 4, 16, batch_first=True)
-    config = [{"algorithm": "head_pruning", "pruning_init": 0.5}, {"algorithm": "quantization"}]
-    x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(0))
-    _, model = nncfx.create_compressed_model(
-        layer, {"compression": config}, x, calibration_batches=[x]
-    )
-    with pytest.raises(
-        ThinningError, match="all\\. Thin before quantizing, and quantize the thin"
-    ):
-        nncfx.thin(model, x)
-
-
 class Attending(nn.Module):
     """torch's attention and a perceptron."""
 

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import nncfx
+from algorithm_items import ITEMS
 from nncfx.controllers import Controller, registered_algorithms
 from nncfx.errors import NNCFXError, StorageError
 from nncfx.network import NNCFNetwork
@@ -70,33 +70,6 @@ class Encoder(nn.Module):
 
 INPUTS: Mapping[type[nn.Module], Tensor] = {Net: IMAGES, Encoder: TOKENS}
 
-_PRUNED: Mapping[str, Any] = {"align": 1, "pruning_steps": 1}
-ITEMS: Mapping[str, Mapping[str, Any]] = {
-    "block_pruning": {"params": {"block": [4, 4], "sparsity_target_epoch": 1}},
-    "branch_pruning": {"params": {"pruning_steps": 1, "pruning_target": 0.6}},
-    "const_sparsity": {},
-    "entropy_constraint": {"bits": 3},
-    "filter_pruning": {"params": {**_PRUNED, "prune_first_conv": True, "all_weights": True}},
-    "head_pruning": {"params": _PRUNED},
-    "knowledge_distillation": {"type": "mse"},
-    "lc": {"params": {"schedule": "polynomial", "sparsity_target_epoch": 1}},
-    "magnitude_sparsity": {"params": {"sparsity_target_epoch": 1}},
-    "movement_sparsity": {
-        "params": {
-            "warmup_start_epoch": 0,
-            "warmup_end_epoch": 1,
-            "importance_regularization_factor": 0.1,
-        }
-    },
-    "neuron_pruning": {"params": _PRUNED},
-    "nm_sparsity": {"params": {"start_epoch": 0}},
-    "quantization": {"initializer": {"range": {"num_init_samples": 0}}},
-    "rb_sparsity": {"params": {"sparsity_target_epoch": 1}},
-    "structure_pruning": {
-        "params": {**_PRUNED, "all_weights": True, "pruning_parameters_target": 0.3}
-    },
-    "weight_clustering": {"bits": 3, "params": {"start_epoch": 0}},
-}
 SINGLE = [(name,) for name in ITEMS]
 FEW = [("filter_pruning", "quantization"), ("magnitude_sparsity", "quantization")]
 PAIRS = list(itertools.combinations(ITEMS, 2))

@@ -2,59 +2,21 @@
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
 
+from algorithm_items import ITEMS
 from nncfx.compressor import create_compressed_model, load, save
 from nncfx.controllers import Controller, TrainingLoopWarning, registered_algorithms
 from nncfx.errors import ArgumentError
 from nncfx.export import export_onnx
-from nncfx.network import NNCFNetwork, unwrap
+from nncfx.network import NNCFNetwork
 from onnx_files import run_file
 
-ITEMS: Mapping[str, dict[str, Any]] = {
-    "block_pruning": {"params": {"sparsity_target_epoch": 2, "block": [2, 3]}},
-    "branch_pruning": {"params": {"pruning_steps": 2}},
-    "const_sparsity": {},
-    "entropy_constraint": {"bits": 3, "params": {"target_epoch": 2}},
-    "filter_pruning": {
-        "params": {"pruning_target": 0.25, "pruning_steps": 2, "prune_first_conv": True},
-    },
-    "head_pruning": {"params": {"align": 1, "pruning_steps": 2}},
-    "knowledge_distillation": {"type": "softmax", "temperature": 2.0},
-    "lc": {"schemes": [{"name": "Prune"}, {"name": "Cluster", "bits": 3}]},
-    "magnitude_sparsity": {"params": {"sparsity_target_epoch": 2}},
-    "movement_sparsity": {
-        "params": {
-            "warmup_start_epoch": 1,
-            "warmup_end_epoch": 3,
-            "importance_regularization_factor": 0.1,
-            "enable_structured_masking": False,
-        },
-    },
-    "neuron_pruning": {"params": {"align": 1, "pruning_steps": 2}},
-    "nm_sparsity": {"params": {"start_epoch": 1}},
-    "quantization": {"initializer": {"range": {"num_init_samples": 0}}},
-    "rb_sparsity": {
-        "sparsity_init": 0.2,
-        "params": {
-            "sparsity_target_epoch": 2,
-            "sparsity_freeze_epoch": 3,
-            "update_per_optimizer_step": True,
-            "steps_per_epoch": 3,
-        },
-    },
-    "structure_pruning": {
-        "params": {"align": 1, "pruning_steps": 2, "pruning_parameters_target": 0.4},
-    },
-    "weight_clustering": {"bits": 3, "params": {"start_epoch": 1}},
-}
 EVERYTHING = ("filter_pruning", "magnitude_sparsity", "rb_sparsity", "knowledge_distillation")
 STEPS = 3
 
@@ -161,21 +123,6 @@ def test_killed_and_resumed_training_ends_in_the_same_bits(
     assert killed.statistics().to_dict() == controller.statistics().to_dict()
 
 
-@pytest.mark.parametrize("name", registered_algorithms())
-def test_one_torch_save_holds_model_and_controller(name: str) -> None:
-    controller, model = created([name])
-    train(controller, model, sgd(model), range(2))
-    file = io.BytesIO()
-    torch.save({"model": model.state_dict(), "controller": controller.state_dict()}, file)
-    file.seek(0)
-    state = torch.load(file, weights_only=True)
-    again, other = created([name])
-    other.load_state_dict(state["model"])
-    again.load_state_dict(state["controller"])
-    check_equal(other, model)
-    assert again.level == controller.level
-
-
 @pytest.mark.slow
 # torch 2.13 foretells other strides of hardtanh_backward than it computes, which quantization
 # meets behind a transpose; tests/quantization compiles without one
@@ -193,29 +140,6 @@ def test_a_compiled_training_step_is_the_plain_one(name: str) -> None:
         ends.append(model.eval()(next(batches(9))[0]))
         torch.compiler.reset()
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-4)
-
-
-def test_everything_together_strips_and_exports(tmp_path: Path) -> None:
-    controller, model = created(EVERYTHING)
-    train(controller, model, sgd(model), range(3))
-    ready = controller.prepare_for_export()
-    assert type(ready) is Net
-    assert not ready.training
-    images = next(batches(9))[0]
-    expected = model.eval()(images)
-    torch.testing.assert_close(ready(images), expected)
-    path = export_onnx(ready, tmp_path / "model.onnx", images).path
-    session = onnxruntime.InferenceSession(path)
-    (found,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
-    torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_after_training_nothing_of_it_stays_in_an_unwrapped_model() -> None:
-    controller, model = created(EVERYTHING)
-    train(controller, model, sgd(model), range(1))
-    plain = unwrap(model)
-    assert plain.state_dict().keys() == fresh().state_dict().keys()
-    assert type(plain) is Net
 
 
 def test_a_usual_loop_gets_no_warning() -> None:
@@ -369,15 +293,6 @@ def test_stripped_of_all_but_quantizers_it_computes_the_same() -> None:
     assert (model.get_parameter("fc1.weight") == 0).float().mean() < 0.5
     with torch.no_grad():
         assert torch.equal(stripped.eval()(inputs), model.eval()(inputs))
-
-
-def test_what_is_stripped_of_all_but_quantizers_is_saved_and_loaded(tmp_path: Path) -> None:
-    controller, _, inputs = trained_with_quantization()
-    stripped = controller.strip().eval()
-    save(tmp_path / "stripped.safetensors", stripped)
-    _, loaded = load(tmp_path / "stripped.safetensors", fresh())
-    with torch.no_grad():
-        assert torch.equal(loaded.eval()(inputs), stripped(inputs))
 
 
 def test_quantization_with_all_the_others_is_prepared_for_export_and_runs_alike(

@@ -5,7 +5,7 @@ Channels stay: the weight keeps its shape, and kernels for block-sparse weights 
 Source: Condensa (Joseph et al. 2020), Table 1, "BlockPrune", with tiles that need not divide.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, final
 
 from torch import nn
@@ -13,16 +13,9 @@ from typing_extensions import override
 
 from nncfx.algorithms.block_pruning.config import BlockPruningConfig
 from nncfx.algorithms.block_pruning.masks import block_masks
-from nncfx.controllers import (
-    Builder,
-    MaskHook,
-    MaskSet,
-    plan_on_weights,
-    register_algorithm,
-    sparsity_scheduler,
-)
+from nncfx.controllers import MaskSet, register_algorithm, sparsity_scheduler
 from nncfx.controllers.base.weights import raw_parameters
-from nncfx.controllers.masks.weight_sparsity import MaskController
+from nncfx.controllers.masks.weight_sparsity import MaskBuilder, MaskController
 from nncfx.network import NNCFNetwork
 from nncfx.schemes import Criterion
 from nncfx.tracing import Insertion
@@ -58,25 +51,17 @@ class BlockPruningController(MaskController):
 
 @final
 @register_algorithm(BlockPruningConfig)
-class BlockPruningBuilder(Builder[BlockPruningConfig]):
+class BlockPruningBuilder(MaskBuilder[BlockPruningConfig]):
     """Plans a mask on every weight with at least as many axes as a block."""
+
+    handle = BlockPruningController
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         axes = len(self.config.params.block)
         parameters = raw_parameters(model)
-        return plan_on_weights(
-            self,
+        return self.masked(
             model,
-            lambda weight: MaskHook.along(weight, range(weight.ndim)),
             takes=lambda weight: not weight.is_stack and parameters[weight.name].ndim >= axes,
             kind=f"weight of at least {axes} axes",
         )
-
-    @override
-    def controller(
-        self,
-        model: NNCFNetwork,
-        insertions: Sequence[Insertion],
-    ) -> BlockPruningController:
-        return BlockPruningController(model, self.config, MaskSet.of(model, insertions))

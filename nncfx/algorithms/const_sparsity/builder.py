@@ -3,14 +3,13 @@
 Source: NNCF 2.19, "Constant sparsity".
 """
 
-from collections.abc import Sequence
 from typing import final
 
 from typing_extensions import override
 
 from nncfx.algorithms.const_sparsity.config import ConstSparsityConfig
-from nncfx.controllers import Builder, MaskHook, MaskSet, plan_on_weights, register_algorithm
-from nncfx.controllers.masks.weight_sparsity import MaskController
+from nncfx.controllers import MaskHook, plan_on_weights, register_algorithm
+from nncfx.controllers.masks.weight_sparsity import MaskBuilder, MaskController
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion
 
@@ -26,15 +25,11 @@ class ConstSparsityController(MaskController):
 
 @final
 @register_algorithm(ConstSparsityConfig)
-class ConstSparsityBuilder(Builder[ConstSparsityConfig]):
+class ConstSparsityBuilder(MaskBuilder[ConstSparsityConfig]):
     """Plans a mask of the entries that are not zero on every weight."""
+
+    handle = ConstSparsityController
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         return plan_on_weights(self, model, lambda one: MaskHook((one != 0).to(one.dtype)))
-
-    @override
-    def controller(
-        self, model: NNCFNetwork, insertions: Sequence[Insertion]
-    ) -> ConstSparsityController:
-        return ConstSparsityController(model, self.config, MaskSet.of(model, insertions))

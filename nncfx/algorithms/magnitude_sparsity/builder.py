@@ -3,25 +3,15 @@
 Source: NNCF 2.19, "Magnitude sparsity"; Zhu and Gupta, "To prune, or not to prune", 2017.
 """
 
-from collections.abc import Sequence
 from typing import final
 
 from torch import nn
 from typing_extensions import override
 
 from nncfx.algorithms.magnitude_sparsity.config import MagnitudeSparsityConfig
-from nncfx.controllers import (
-    Builder,
-    MaskHook,
-    MaskSet,
-    plan_on_weights,
-    register_algorithm,
-    sparsity_scheduler,
-)
-from nncfx.controllers.masks.weight_sparsity import MaskController
-from nncfx.network import NNCFNetwork
+from nncfx.controllers import MaskSet, register_algorithm, sparsity_scheduler
+from nncfx.controllers.masks.weight_sparsity import MaskBuilder, MaskController
 from nncfx.schemes.masks.magnitude_masks import MagnitudeMasks
-from nncfx.tracing import Insertion
 
 __all__ = ["MagnitudeSparsityBuilder", "MagnitudeSparsityController"]
 
@@ -54,21 +44,7 @@ class MagnitudeSparsityController(MaskController):
 
 @final
 @register_algorithm(MagnitudeSparsityConfig)
-class MagnitudeSparsityBuilder(Builder[MagnitudeSparsityConfig]):
+class MagnitudeSparsityBuilder(MaskBuilder[MagnitudeSparsityConfig]):
     """Plans a mask on every weight of convolutions, linear, recurrent layers, tables, experts."""
 
-    @override
-    def plan(self, model: NNCFNetwork) -> list[Insertion]:
-        return plan_on_weights(
-            self,
-            model,
-            lambda weight: MaskHook.along(weight, range(weight.ndim)),
-        )
-
-    @override
-    def controller(
-        self,
-        model: NNCFNetwork,
-        insertions: Sequence[Insertion],
-    ) -> MagnitudeSparsityController:
-        return MagnitudeSparsityController(model, self.config, MaskSet.of(model, insertions))
+    handle = MagnitudeSparsityController

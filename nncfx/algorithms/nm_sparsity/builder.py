@@ -6,26 +6,21 @@ Source: Mishra et al., "Accelerating sparse deep neural networks", 2021 (2:4).
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Final, final
 
-from torch import nn
 from typing_extensions import override
 
 from nncfx.algorithms.nm_sparsity.config import NMSparsityConfig
 from nncfx.algorithms.nm_sparsity.masks import nm_mask
 from nncfx.controllers import (
     BaselineSchedule,
-    Builder,
     EpochScheduler,
-    MaskHook,
     MaskSet,
     WarmUp,
-    plan_on_weights,
     register_algorithm,
 )
 from nncfx.controllers.base.weights import Weight, aliases, raw_parameters
-from nncfx.controllers.masks.weight_sparsity import MaskController
+from nncfx.controllers.masks.weight_sparsity import MaskBuilder, MaskController
 from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.network import NNCFNetwork
 from nncfx.operators import functions_of
@@ -48,15 +43,9 @@ class NMSparsityController(MaskController):
 
     config: NMSparsityConfig
 
-    def __init__(
-        self,
-        model: nn.Module,
-        config: NMSparsityConfig,
-        masks: MaskSet,
-        axes: Mapping[str, int],
-    ) -> None:
+    def __init__(self, model: NNCFNetwork, config: NMSparsityConfig, masks: MaskSet) -> None:
         super().__init__(model, config, masks)
-        self.axes = axes
+        self.axes = _input_axes(model)
         params = config.params
         target = BaselineSchedule(target=(params.m - params.n) / params.m)
         schedule = WarmUp(epochs=params.start_epoch, then=target)
@@ -73,8 +62,10 @@ class NMSparsityController(MaskController):
 
 @final
 @register_algorithm(NMSparsityConfig)
-class NMSparsityBuilder(Builder[NMSparsityConfig]):
+class NMSparsityBuilder(MaskBuilder[NMSparsityConfig]):
     """Plans masks on convolutions, linear layers and experts whose inputs divide into groups."""
+
+    handle = NMSparsityController
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
@@ -90,22 +81,8 @@ class NMSparsityBuilder(Builder[NMSparsityConfig]):
                 shape[axes.get(weight.name, 1)] % m
             )
 
-        return plan_on_weights(
-            self,
-            model,
-            lambda weight: MaskHook.along(weight, range(weight.ndim)),
-            takes=takes,
-            kind=f"convolution, linear layer or expert whose inputs are a multiple of {m}",
-        )
-
-    @override
-    def controller(
-        self,
-        model: NNCFNetwork,
-        insertions: Sequence[Insertion],
-    ) -> NMSparsityController:
-        masks = MaskSet.of(model, insertions)
-        return NMSparsityController(model, self.config, masks, _input_axes(model))
+        kind = f"convolution, linear layer or expert whose inputs are a multiple of {m}"
+        return self.masked(model, takes=takes, kind=kind)
 
 
 def _input_axes(model: NNCFNetwork) -> dict[str, int]:

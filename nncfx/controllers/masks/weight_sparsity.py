@@ -2,8 +2,8 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeVar, final
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -19,7 +19,7 @@ from nncfx.controllers.base.weights import (
     operation_weights,
     raw_parameters,
 )
-from nncfx.controllers.masks.masking import MaskSet
+from nncfx.controllers.masks.masking import MaskHook, MaskSet
 from nncfx.errors import CompressionError, shortened
 from nncfx.graph import Operation
 from nncfx.network import NNCFNetwork
@@ -29,6 +29,7 @@ from nncfx.tracing.hooks.store import own_parameters
 
 __all__ = [
     "LayerSparsity",
+    "MaskBuilder",
     "MaskController",
     "SparsityStatistics",
     "plan_on_weights",
@@ -39,6 +40,8 @@ __all__ = [
 
 _LOGGER = logging.getLogger(__name__)
 _SHOWN: Final = 3
+
+C = TypeVar("C", bound=AlgorithmConfig)
 
 
 @final
@@ -233,6 +236,30 @@ def plan_on_weights(
         for one in [hook(parameters[weight.name].detach())]
         for site in weight.sites
     ]
+
+
+class MaskBuilder(Builder[C]):
+    """Plans a mask on every weight of convolutions, linear, recurrent layers, tables, experts.
+
+    Attributes:
+        handle: The class of the controller, which takes model, config and masks.
+    """
+
+    handle: ClassVar[type[MaskController]]
+
+    @override
+    def plan(self, model: NNCFNetwork) -> list[Insertion]:
+        return self.masked(model)
+
+    def masked(self, model: NNCFNetwork, **which: Any) -> list[Insertion]:  # noqa: ANN401 (as below)
+        """Return masks of single weights, all ones; `which` is as in `plan_on_weights`."""
+        return plan_on_weights(
+            self, model, lambda weight: MaskHook.along(weight, range(weight.ndim)), **which
+        )
+
+    @override
+    def controller(self, model: NNCFNetwork, insertions: Sequence[Insertion]) -> MaskController:
+        return self.handle(model, self.config, MaskSet.of(model, insertions))
 
 
 def warn_added_sparsity(hooks: Iterable[Insertion]) -> None:

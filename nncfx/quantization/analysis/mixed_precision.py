@@ -17,7 +17,7 @@ from nncfx.quantization.analysis.width_candidates import (
     measure_widths,
     parameter_bytes,
 )
-from nncfx.quantization.budgets import Bytes, Evaluate, Points, metric_of
+from nncfx.quantization.budgets import Bytes, Evaluate, Points, check_budget, metric_of
 from nncfx.quantization.options import QuantizeOptions
 from nncfx.quantization.placement.placement_options import SpecRequest
 from nncfx.quantization.quantize import quantize
@@ -150,16 +150,7 @@ def _check(
     *,
     weights_only: bool,
 ) -> None:
-    if not isinstance(budget, Points | Bytes):
-        raise ArgumentError(
-            f"budget is {budget!r}; it says what must hold: Bytes(200_000) for parameters of at "
-            "most that size, or Points(0.5) for a metric that is at most 0.5 lower.",
-        )
-    if isinstance(budget, Points) and evaluate is None:
-        raise ArgumentError(
-            f"A budget of {budget} needs the metric: pass evaluate=lambda model: ..., higher is "
-            "better.",
-        )
+    check_budget(budget, evaluate, "parameters")
     own = ("bits", "int8_scopes") if weights_only else ("weight_bits",)
     for name in (*own, "inplace"):
         if name in options:

@@ -11,7 +11,7 @@ from torch import nn
 
 from nncfx.controllers.loops.batch_norm_adaptation import Forward
 from nncfx.errors import ArgumentError, CompressionError
-from nncfx.quantization.budgets import Bytes, Evaluate, Points, metric_of
+from nncfx.quantization.budgets import Bytes, Evaluate, Points, check_budget, metric_of
 from nncfx.quantization.ranges.calibration import first_examples
 from nncfx.quantization.rate_distortion.coded_model import Coder
 from nncfx.quantization.rate_distortion.curvature import measure_curvature
@@ -130,16 +130,7 @@ def compress(
 
 def _check(model: nn.Module, budget: object, evaluate: Evaluate | None, trials: int) -> None:
     require_whole(model, "compressed", CompressionError)
-    if not isinstance(budget, Points | Bytes):
-        raise ArgumentError(
-            f"budget is {budget!r}; it says what must hold: Points(0.5) for a metric that is at "
-            "most 0.5 lower, or Bytes(200_000) for a file of at most that size.",
-        )
-    if isinstance(budget, Points) and evaluate is None:
-        raise ArgumentError(
-            f"A budget of {budget} needs the metric: pass evaluate=lambda model: ..., higher is "
-            "better.",
-        )
+    check_budget(budget, evaluate, "a file")
     if trials < 1:
         raise ArgumentError(f"trials is {trials}; at least 1 model has to be tried.")
 

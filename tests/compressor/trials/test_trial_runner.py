@@ -37,28 +37,26 @@ class Watched:
         return "Watched()"
 
 
-def parts(trained: nn.Module, task: dict[str, Any]) -> dict[str, Any]:
-    return {
+def compressor(trained: nn.Module, task: dict[str, Any], **changes: Any) -> Compressor:  # noqa: ANN401 (any setting)
+    settings: dict[str, Any] = {
         "model": trained,
         "objective": Minimize(footprint),
+        "scheme": Prune(),
+        "optimizer": DC(),
         "criterion": F.cross_entropy,
+        "eps": 0.9,  # every level is good enough, so that levels rise
         "runtime": "torch",
+        "settings": QUICK,
         **task,
     }
+    return Compressor(**settings | changes)
 
 
 def test_a_warm_start_takes_the_weights_of_the_nearest_lower_level(
     trained: nn.Module, task: dict[str, Any]
 ) -> None:
     watched = Watched()
-    Compressor(
-        **parts(trained, task),
-        scheme=Prune(),
-        optimizer=watched,
-        eps=0.9,  # every level is good enough, so that levels rise
-        settings=QUICK,
-        warm_start=True,
-    ).run()
+    compressor(trained, task, optimizer=watched, warm_start=True).run()
     levels, zeros = zip(*watched.zeros, strict=True)
     assert len(levels) == 3
     assert list(levels) == sorted(levels)
@@ -68,9 +66,7 @@ def test_a_warm_start_takes_the_weights_of_the_nearest_lower_level(
 
 def test_without_it_every_trial_begins_dense(trained: nn.Module, task: dict[str, Any]) -> None:
     watched = Watched()
-    Compressor(
-        **parts(trained, task), scheme=Prune(), optimizer=watched, eps=0.9, settings=QUICK
-    ).run()
+    compressor(trained, task, optimizer=watched).run()
     assert [zeros for _, zeros in watched.zeros] == [0, 0, 0]
 
 
@@ -96,14 +92,9 @@ def test_a_hopeless_trial_ends_early(trained: nn.Module, task: dict[str, Any]) -
         def __repr__(self) -> str:
             return "Scripted()"
 
-    Compressor(
-        **parts(trained, task),
-        scheme=Prune(),
-        optimizer=Scripted(),
-        eps=0.05,
-        settings=SearchSettings(tolerance=0.02, max_evaluations=6),
-        stop_hopeless=True,
-    ).run()
+    settings = SearchSettings(tolerance=0.02, max_evaluations=6)
+    changes = {"optimizer": Scripted(), "settings": settings, "stop_hopeless": True}
+    compressor(trained, task, eps=0.05, **changes).run()
     # at first nobody knows what is usual; then half of the five records are enough
     assert steps[:2] == [5, 5]
     assert 3 in steps[2:]
@@ -112,10 +103,10 @@ def test_a_hopeless_trial_ends_early(trained: nn.Module, task: dict[str, Any]) -
 
 @pytest.fixture(scope="module")
 def chosen(trained: nn.Module, task: dict[str, Any]) -> CompressionResult:
-    return compressor(trained, task).run()
+    return of_a_space(trained, task).run()
 
 
-def compressor(trained: nn.Module, task: dict[str, Any], **more: Any) -> Compressor:  # noqa: ANN401 (any setting)
+def of_a_space(trained: nn.Module, task: dict[str, Any], **more: Any) -> Compressor:  # noqa: ANN401 (any setting)
     def scheme(candidate: Candidate) -> SchemeLike:
         return Compose(
             [
@@ -128,15 +119,9 @@ def compressor(trained: nn.Module, task: dict[str, Any], **more: Any) -> Compres
     space = Space(
         [Range("convolutions", 0.0, 0.9), Range("head", 0.0, 0.9), Choice("bits", (3, 6))]
     )
-    return Compressor(
-        **parts(trained, task),
-        scheme=scheme,
-        optimizer=DC(),
-        eps=0.05,
-        space=space,
-        settings=SpaceSettings(max_evaluations=6, initial=4),
-        **more,
-    )
+    settings = SpaceSettings(max_evaluations=6, initial=4)
+    changes = {"scheme": scheme, "eps": 0.05, "space": space, "settings": settings}
+    return compressor(trained, task, **changes, **more)
 
 
 def test_a_space_gives_the_best_candidate_that_keeps_the_budget_by_two_standard_errors(
@@ -174,11 +159,11 @@ def test_the_report_says_what_was_chosen(chosen: CompressionResult) -> None:
 def test_a_search_of_a_space_goes_on_from_its_journal(
     trained: nn.Module, task: dict[str, Any], tmp_path: Path
 ) -> None:
-    whole = compressor(trained, task, folder=tmp_path / "whole").run()
+    whole = of_a_space(trained, task, folder=tmp_path / "whole").run()
     journal = tmp_path / "whole" / "journal.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[:4]))  # the header and three trials
-    again = compressor(trained, task, folder=tmp_path / "whole").run()
+    again = of_a_space(trained, task, folder=tmp_path / "whole").run()
     assert again.candidate == whole.candidate
     assert [json.loads(line)["candidate"] for line in journal.read_text().splitlines()[1:]] == [
         json.loads(line)["candidate"] for line in lines[1:]
@@ -188,14 +173,11 @@ def test_a_search_of_a_space_goes_on_from_its_journal(
 def test_a_range_called_level_is_what_the_scheme_is_applied_at(
     trained: nn.Module, task: dict[str, Any]
 ) -> None:
-    result = Compressor(
-        **parts(trained, task),
-        scheme=Prune(),
-        optimizer=DC(),
-        eps=0.9,
-        space=Space([Range("level", 0.2, 0.6)]),
-        settings=SpaceSettings(max_evaluations=2, initial=2),
-    ).run()
+    space, settings = (
+        Space([Range("level", 0.2, 0.6)]),
+        SpaceSettings(max_evaluations=2, initial=2),
+    )
+    result = compressor(trained, task, space=space, settings=settings).run()
     weights = [m.weight for m in result.model.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     zeros = sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
     assert zeros == pytest.approx(result.level, abs=1e-3)
@@ -205,11 +187,9 @@ def test_settings_of_the_other_search_are_refused(
     trained: nn.Module, task: dict[str, Any]
 ) -> None:
     with pytest.raises(ArgumentError, match="one level reads SearchSettings"):
-        Compressor(
-            **parts(trained, task), scheme=Prune(), optimizer=DC(), settings=SpaceSettings()
-        )
+        compressor(trained, task, settings=SpaceSettings())
     with pytest.raises(ArgumentError, match="stop_hopeless judges a trial by others"):
-        compressor(trained, task, stop_hopeless=True)
+        of_a_space(trained, task, stop_hopeless=True)
 
 
 def test_a_level_of_its_own_is_in_range() -> None:

@@ -1,4 +1,4 @@
-"""A file that the CPU at hand would compute wrongly is told, and the mends are right."""
+"""A file, or a program, that the CPU at hand would compute wrongly is told, and the mends help."""
 
 import logging
 from pathlib import Path
@@ -8,11 +8,13 @@ import onnx_ir as ir
 import pytest
 import torch
 from torch import nn
+from torch._inductor import config as inductor_config
 
 import nncfx
-from nncfx.export import export_onnx
-from nncfx.export.checks.saturation_check import overflowing_layers
+from nncfx.export import export_onnx, export_program
+from nncfx.export.checks.saturation_check import overflowing_layers, overflowing_readers
 from nncfx.network import NNCFNetwork
+from nncfx.processors import byte_sums_saturate
 from nncfx.quantization import QuantizeOptions, quantize_weights
 from nncfx.quantization.placement.overflow_fix import OverflowFix
 from nncfx.runtimes import BuildOptions, runtime_named
@@ -40,6 +42,7 @@ def test_layers_with_integers_beyond_64_are_found(
     model, x = made(fix)
     file = export_onnx(model, tmp_path / "m.onnx", x)
     assert len(overflowing_layers(ir.load(file.path).graph)) == expected
+    assert len(overflowing_readers(export_program(model, x).module())) == expected
 
 
 def test_weights_alone_overflow_nothing(tmp_path: Path) -> None:
@@ -109,3 +112,26 @@ def test_on_every_cpu_each_mend_gives_what_is_simulated(
     expected = model(x).detach().numpy()
     # one step of the hidden activations, of which each output sums 32
     assert np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("saturates", [True, False])
+def test_a_program_is_told_where_the_cpu_saturates(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, saturates: bool
+) -> None:
+    monkeypatch.setattr(CHECK, lambda: saturates)
+    model, x = made()
+    with caplog.at_level(logging.WARNING, "nncfx.export"):
+        export_program(model, x)
+    told = "Inductor adds products of bytes in 16 bits here, too few for the sums of 2 layers"
+    assert (told in caplog.text) == saturates
+
+
+@pytest.mark.skipif(not byte_sums_saturate(), reason="this CPU adds products of bytes exactly")
+@pytest.mark.filterwarnings("ignore")  # Inductor warns of itself
+@pytest.mark.parametrize(("fix", "is_near"), [("disable", False), ("enable", True)])
+def test_what_is_told_of_a_program_is_so(fix: OverflowFix, is_near: bool) -> None:
+    model, x = made(fix)
+    with torch.no_grad(), inductor_config.patch(freezing=True):
+        found = torch.compile(export_program(model, x).module())(x)
+        error = float((found - model(x)).abs().max() / model(x).abs().max())
+    assert (error < 0.01) == is_near

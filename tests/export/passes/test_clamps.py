@@ -18,19 +18,12 @@ from nncfx.export.passes.clamps import (
 )
 from nncfx.quantization import integer_arithmetic
 from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
-from onnx_files import operators, parsed, run_file
+from onnx_files import QUANTIZER, operators, parsed, run_file, with_quantizers
 from small_models import Rounding
-
-CONSTANTS = (
-    "<float s = {0.1}, float t = {0.05}, int32 z = {0}, int32 middle = {128}, "
-    "float six = {6.0}, float zero = {0.0}>"
-)
-Q = "nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255>"
 
 
 def clamped(lines: str) -> ir.Model:
-    lines = lines.replace("Q(", Q + " (")
-    model = parsed(f"g (float[1,4,2,2] x) => (float[1,4,2,2] y) {CONSTANTS} {{ {lines} }}")
+    model = with_quantizers(lines)
     remove_implied_clamps(model.graph)
     keep_quantizers_apart(model.graph)
     model.graph.sort()
@@ -55,14 +48,13 @@ def test_a_clamp_goes_where_its_quantizer_implies_it(
 
 
 def test_a_clip_at_the_end_of_the_grid_goes() -> None:
-    text = f"""
+    model = parsed(f"""
     g (float[4] x) => (float[4] y)
     <float s = {{0.02352941}}, int32 z = {{0}}, float six = {{6.0}}, float zero = {{0.0}}>
     {{ h = Clip (x, zero, six)
-       a = {Q} (h, s, z)
+       a = {QUANTIZER} (h, s, z)
        y = Neg (a) }}
-    """
-    model = parsed(text)
+    """)
     remove_implied_clamps(model.graph)
     assert operators(model) == ["FakeQuantize", "Neg"]
 

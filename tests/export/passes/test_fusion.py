@@ -10,19 +10,11 @@ from torch import nn
 from nncfx.export import export_onnx
 from nncfx.export.passes.fusion import arrange_quantizers
 from nncfx.quantization import integer_arithmetic, quantize
-from onnx_files import operators, parsed, run_file
-
-CONSTANTS = (
-    "<float s = {0.1}, float t = {0.05}, int32 z = {0}, int32 middle = {128}, "
-    "float six = {6.0}, float zero = {0.0}>"
-)
-Q = "nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255>"
+from onnx_files import QUANTIZER, operators, parsed, run_file, with_quantizers
 
 
 def arranged(inputs: str, lines: str, outputs: str = "float[1,4,2,2] y") -> ir.Model:
-    model = parsed(
-        f"g ({inputs}) => ({outputs}) {CONSTANTS} {{ {lines.replace('Q(', Q + ' (')} }}"
-    )
+    model = with_quantizers(lines, inputs, outputs)
     arrange_quantizers(model.graph)
     model.graph.sort()
     return model
@@ -96,7 +88,7 @@ def test_quantization_goes_on_behind_a_padding_that_no_convolution_makes_its_own
     g (float[1,4,2,2] x, float[4,4,1,1] w) => (float[1,4,4,2] y)
     <float s = {{0.1}}, int32 z = {{0}}, float zero = {{0.0}}, float six = {{6.0}},
      int64[8] pads = {{0, 0, 1, 0, 0, 0, 1, 0}}>
-    {{ a = {Q} (x, s, z)
+    {{ a = {QUANTIZER} (x, s, z)
        p = {padding}
        y = {reader} }}
     """
@@ -136,7 +128,7 @@ def test_a_quantizer_with_scales_of_channels_stays_where_these_are() -> None:
     <float[4] s = {{0.1, 0.2, 0.3, 0.4}}, int32[4] z = {{0, 0, 0, 0}}>
     {{ h = Exp (x)
        p = Transpose <perm = [0, 2, 3, 1]> (h)
-       y = {Q.replace("-1", "3")} (p, s, z) }}
+       y = {QUANTIZER.replace("-1", "3")} (p, s, z) }}
     """
     model = parsed(text)
     arrange_quantizers(model.graph)

@@ -66,10 +66,8 @@ def test_what_is_no_module_is_refused() -> None:
 
 def test_a_model_with_hooks_is_refused(model: nn.Module) -> None:
     nncfx.wrap(model, torch.zeros(1, 3, 8, 8))
-    hook = nncfx.tracing.Insertion(
-        nncfx.tracing.WeightSite.of("fc.weight"), nn.Identity(), 0, "mine"
-    )
-    model.nncf.register([hook])
+    site = nncfx.tracing.WeightSite.of("fc.weight")
+    model.nncf.register(nncfx.tracing.Insertion(site, nn.Identity(), 0, "mine"))
     model.nncf.commit()
     with pytest.raises(ArgumentError, match=r"carries 1 hooks, the first of 'mine'.*nncfx.strip"):
         hago.prepare_graph(model, torch.zeros(1, 3, 8, 8))

@@ -22,7 +22,7 @@ def strategy() -> hago.Strategy:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "deep" / "log.jsonl"
+    return tmp_path / "log.jsonl"
 
 
 def record_of(
@@ -35,6 +35,7 @@ def record_of(
 
 
 def test_what_is_written_is_read(path: Path, strategy: hago.Strategy) -> None:
+    path = path.parent / "deeper" / "log.jsonl"  # a folder that is made
     records = [record_of(strategy, 0.5), record_of(strategy, 0.75, (6, 5))]
     for one in records:
         append_record(path, one)
@@ -123,18 +124,14 @@ def test_a_log_of_other_settings_is_refused(path: Path, strategy: hago.Strategy)
         TrialLog(path, strategy, {"tuner": "random"})
 
 
-def test_a_log_of_other_thresholds_is_refused(path: Path, strategy: hago.Strategy) -> None:
+@pytest.mark.parametrize(("name", "value"), [("thresholds", (2.0, 2.0)), ("bits", (8, 5))])
+def test_a_log_of_other_thresholds_or_that_asked_for_other_bits_is_refused(
+    path: Path, strategy: hago.Strategy, name: str, value: tuple[float, ...]
+) -> None:
     append_record(path, record_of(strategy, 0.5))
     log = TrialLog(path, strategy, SETTINGS)
-    with pytest.raises(SearchError, match="'thresholds' differ"):
-        log.upcoming([replace(strategy, thresholds=(2.0, 2.0))])
-
-
-def test_a_log_that_asked_for_other_bits_is_refused(path: Path, strategy: hago.Strategy) -> None:
-    append_record(path, record_of(strategy, 0.5))
-    log = TrialLog(path, strategy, SETTINGS)
-    with pytest.raises(SearchError, match="'bits' differ"):
-        log.upcoming([replace(strategy, bits=(8, 5))])
+    with pytest.raises(SearchError, match=f"'{name}' differ"):
+        log.upcoming([replace(strategy, **{name: value})])
 
 
 def hago_line(result: dict[str, float | None], bits: list[int], **more: object) -> str:
@@ -143,7 +140,6 @@ def hago_line(result: dict[str, float | None], bits: list[int], **more: object) 
 
 
 def test_a_log_that_hago_wrote_is_read(path: Path) -> None:
-    path.parent.mkdir()
     path.write_text(hago_line({"accuracy": 0.625, "kl_distance": None}, [8, 7]))
     [record] = hago.read_log(path)
     assert (record.score, record.accuracy, record.strategy.bits) == (0.625, 0.625, (8, 7))
@@ -154,7 +150,6 @@ def test_a_log_that_hago_wrote_is_read(path: Path) -> None:
 
 def test_a_log_of_hagos_first_version_has_topology_and_both_accuracies(path: Path) -> None:
     topology = {"node_conds": [False, True], "edge_conds": [True]}
-    path.parent.mkdir()
     path.write_text(hago_line({"sim_acc": 0.5, "quant_acc": 0.75}, [8], topology=topology))
     [record] = hago.read_log(path)
     assert record.accuracy == 0.75
@@ -162,7 +157,6 @@ def test_a_log_of_hagos_first_version_has_topology_and_both_accuracies(path: Pat
 
 
 def test_a_log_of_hagos_with_no_accuracy_is_refused(path: Path) -> None:
-    path.parent.mkdir()
     path.write_text(hago_line({"accuracy": None}, [8]))
     with pytest.raises(StorageError, match="accuracy or quant_acc or sim_acc"):
         hago.read_log(path)
@@ -178,7 +172,6 @@ def test_greedy_search_replays_a_log_that_hago_wrote(path: Path) -> None:
         ([7, 5], 0.63),
         ([7, 4], 0.63),
     ]
-    path.parent.mkdir()
     path.write_text("".join(hago_line({"accuracy": score}, bits) for bits, score in recorded))
     tuner = hago.GreedySearchTuner(((8, 7, 6, 5, 4), (6, 5, 4)))
     for record in hago.read_log(path):

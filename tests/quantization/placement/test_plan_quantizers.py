@@ -25,6 +25,7 @@ from nncfx.runtimes import integer_kernels
 from nncfx.targets import Descriptor, Hardware, hardware_named
 from nncfx.tracing import PostSite, WeightSite
 from onnx_files import run_file
+from small_models import Function
 
 IMAGE = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 CPU = hardware_named("onnxruntime")
@@ -183,17 +184,12 @@ def test_what_is_joined_with_a_constant_is_quantized_behind_it(*, is_parameter: 
 def test_what_is_padded_is_quantized_where_the_filling_is_on_the_grid(
     value: float | None, *, behind: bool
 ) -> None:
-    class Padded(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.last = nn.Linear(6, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.last(F.pad(x.exp(), (1, 1), value=value))
-
-    plan = planned(Padded(), inputs=torch.ones(1, 4))
+    plan = planned(
+        Function(lambda m, x: m.last(F.pad(x.exp(), (1, 1), value=value)), last=nn.Linear(6, 2)),
+        inputs=torch.ones(1, 4),
+    )
     (site,) = (str(site) for one in plan.activations for site in one.sites)
-    assert site == ("Padded/pad_0|OUTPUT0" if behind else "Padded/exp_0|OUTPUT0")
+    assert site == ("Function/pad_0|OUTPUT0" if behind else "Function/exp_0|OUTPUT0")
 
 
 def test_a_float_reader_beside_a_quantized_one_keeps_its_tensor() -> None:
@@ -318,15 +314,10 @@ def test_the_axis_of_scales_is_that_of_the_outputs(
 
 
 def test_a_matrix_product_with_a_parameter_has_a_scale_per_column() -> None:
-    class Product(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(4, 6))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return x @ self.weight
-
-    (weight,) = planned(Product(), inputs=torch.ones(2, 4)).weights
+    (weight,) = planned(
+        Function(lambda m, x: x @ m.weight, weight=nn.Parameter(torch.ones(4, 6))),
+        inputs=torch.ones(2, 4),
+    ).weights
     assert weight.spec.axis == 1
 
 

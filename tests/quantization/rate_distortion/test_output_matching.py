@@ -10,6 +10,7 @@ from nncfx.quantization.rate_distortion.output_matching import (
     adjustable_parameters,
     match_outputs,
 )
+from small_models import Function
 
 
 def test_a_norms_scale_and_shift_are_those_of_a_regression() -> None:
@@ -51,15 +52,7 @@ def test_a_layer_norm_is_matched_along_its_last_axis() -> None:
 
 
 def test_a_module_that_is_called_twice_stays() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layer(self.layer(x))
-
-    model = Twice()
+    model = Function(lambda m, x: m.layer(m.layer(x)), layer=nn.Linear(4, 4))
     noisy = copy.deepcopy(model)
     noisy.layer.weight.data *= 0.5
     match_outputs(noisy, model, [torch.randn(8, 4)])

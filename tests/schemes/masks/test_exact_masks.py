@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -33,11 +33,25 @@ def as_tensors(rows: list[list[float]]) -> dict[str, torch.Tensor]:
     return {f"w{i}": torch.tensor(row) for i, row in enumerate(rows)}
 
 
+def of_rows(indices: list[list[int]], **axes: int) -> Channels:
+    """Return one set of groups that make these entries along an axis of each parameter."""
+    members = tuple(
+        Member(parameter=name, axis=axis, indices=np.array(indices), role=Role.PRODUCER)
+        for name, axis in axes.items()
+    )
+    return Channels((GroupSet(name=" ".join(axes), size=len(indices), members=members),))
+
+
 @given(rows=tied_weights, level=levels)
-def test_the_global_count_is_exact_even_on_ties(rows: list[list[float]], level: float) -> None:
-    masks = magnitude_mask(as_tensors(rows), level, minimum=0)
-    n = sum(len(row) for row in rows)
-    assert sum(int(mask.sum()) for mask in masks.values()) == n - math.floor(level * n)
+def test_the_largest_stay_of_equals_the_earlier_and_exactly_so_many(
+    rows: list[list[float]], level: float
+) -> None:
+    tensors = as_tensors(rows)
+    flat = torch.cat(list(tensors.values())).abs()
+    mask = torch.cat(list(magnitude_mask(tensors, level, minimum=0).values()))
+    order = sorted(range(len(flat)), key=lambda i: (-float(flat[i]), i))
+    count = len(flat) - math.floor(level * len(flat))
+    assert set(mask.nonzero().flatten().tolist()) == set(order[:count])
 
 
 @given(rows=tied_weights, level=levels)
@@ -45,26 +59,6 @@ def test_the_local_count_is_exact_in_each_tensor(rows: list[list[float]], level:
     masks = magnitude_mask(as_tensors(rows), level, scope="local")
     expected = [len(row) - math.floor(level * len(row)) for row in rows]
     assert [int(mask.sum()) for mask in masks.values()] == expected
-
-
-@given(rows=tied_weights, level=levels)
-def test_no_weight_that_goes_exceeds_one_that_stays(rows: list[list[float]], level: float) -> None:
-    tensors = as_tensors(rows)
-    masks = magnitude_mask(tensors, level, minimum=0)
-    flat = torch.cat(list(tensors.values())).abs()
-    mask = torch.cat(list(masks.values()))
-    if not mask.all():
-        assert flat[mask].min() >= flat[~mask].max()
-
-
-@given(rows=tied_weights, level=levels)
-def test_of_equal_magnitudes_the_earlier_stays(rows: list[list[float]], level: float) -> None:
-    tensors = as_tensors(rows)
-    masks = magnitude_mask(tensors, level, minimum=0)
-    flat = torch.cat(list(tensors.values())).abs()
-    mask = torch.cat(list(masks.values()))
-    order = sorted(range(len(flat)), key=lambda i: (-float(flat[i]), i))
-    assert set(mask.nonzero().flatten().tolist()) == set(order[: int(mask.sum())])
 
 
 @given(rows=tied_weights, level=levels, scale=st.sampled_from([0.5, 2.0, 1024.0, -4.0]))
@@ -79,6 +73,7 @@ def test_scaling_all_weights_keeps_the_mask(
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+@example(rows=[[0.0, 0.0]], level=0.0)
 @given(rows=tied_weights, level=levels)
 def test_the_minimum_keeps_every_tensor_alive(rows: list[list[float]], level: float) -> None:
     masks = magnitude_mask(as_tensors(rows), level)
@@ -86,11 +81,6 @@ def test_the_minimum_keeps_every_tensor_alive(rows: list[list[float]], level: fl
     kept = [int(mask.sum()) for mask in masks.values()]
     assert min(kept) >= 1
     assert sum(kept) == max(kept_count(n, level), len(rows))
-
-
-@given(rows=tied_weights)
-def test_level_zero_keeps_everything(rows: list[list[float]]) -> None:
-    assert all(mask.all() for mask in magnitude_mask(as_tensors(rows), 0.0).values())
 
 
 def test_a_weak_tensor_keeps_its_largest_weight() -> None:
@@ -148,12 +138,7 @@ def test_scores_are_criteria_of_all_producers_together(convnet_channels: Channel
 
 
 def test_two_producers_of_a_group_add_their_l1_norms() -> None:
-    indices = torch.arange(2).view(2, 1).numpy()
-    members = tuple(
-        Member(parameter=name, axis=axis, indices=indices, role=Role.PRODUCER)
-        for name, axis in (("a", 0), ("b", 1))
-    )
-    channels = Channels((GroupSet(name="a", size=2, members=members),))
+    channels = of_rows([[0], [1]], a=0, b=1)
     weights = {"a": torch.tensor([[1.0, -1.0], [2.0, 0.0]]), "b": torch.tensor([[10.0, -20.0]])}
     [scores] = group_scores(channels, weights, "l1norm", normalize=False)
     assert scores.tolist() == [12.0, 22.0]
@@ -165,9 +150,8 @@ def test_normalized_scores_have_mean_one(convnet: nn.Module, convnet_channels: C
 
 
 def test_small_scores_have_mean_one_too() -> None:
-    member = Member(parameter="a", axis=0, indices=np.array([[0], [1]]), role=Role.PRODUCER)
-    channels = Channels((GroupSet(name="a", size=2, members=(member,)),))
-    [scores] = group_scores(channels, {"a": torch.tensor([[0.125], [0.375]])}, "l1norm")
+    weights = {"a": torch.tensor([[0.125], [0.375]])}
+    [scores] = group_scores(of_rows([[0], [1]], a=0), weights, "l1norm")
     assert scores.tolist() == [0.5, 1.5]
 
 
@@ -337,11 +321,8 @@ def test_a_local_minimum_stays_in_each_tensor() -> None:
 
 def test_a_set_whose_weights_are_all_zero_has_scores_of_zero() -> None:
     """Zero has no mean to be divided by: the set is the first to go, and nothing is NaN."""
-    members = [
-        Member(parameter=name, axis=0, indices=np.array([[0], [1]]), role=Role.PRODUCER)
-        for name in ("dead", "alive")
-    ]
-    sets = tuple(GroupSet(name=one.parameter, size=2, members=(one,)) for one in members)
+    rows = [[0], [1]]
+    sets = (*of_rows(rows, dead=0), *of_rows(rows, alive=0))
     weights = {"dead": torch.zeros(2, 3), "alive": torch.tensor([[1.0, 0, 0], [3.0, 0, 0]])}
     scores = group_scores(Channels(sets), weights)
     assert [one.tolist() for one in scores] == [[0.0, 0.0], [0.5, 1.5]]
@@ -355,31 +336,19 @@ def test_a_tensor_of_zeros_is_ranked_by_its_norm_too() -> None:
     assert masks["alive"].all()
 
 
-def test_scores_follow_the_groups_where_these_are_not_in_the_order_of_the_rows() -> None:
-    members = (
-        Member(parameter="a", axis=0, indices=np.array([[2, 0], [3, 1]]), role=Role.PRODUCER),
-    )
-    channels = Channels((GroupSet(name="a", size=2, members=members),))
+@pytest.mark.parametrize(
+    ("rows", "expected"), [([[2, 0], [3, 1]], [101.0, 1010.0]), ([[1], [0]], [10.0, 1.0])]
+)
+def test_scores_follow_the_groups_where_these_are_not_in_the_order_of_the_rows(
+    rows: list[list[int]], expected: list[float]
+) -> None:
     weights = {"a": torch.tensor([[1.0], [10.0], [100.0], [1000.0]])}
-    [scores] = group_scores(channels, weights, "l1norm", normalize=False)
-    assert scores.tolist() == [101.0, 1010.0]
-
-
-def test_two_groups_that_change_places_change_scores() -> None:
-    members = (Member(parameter="a", axis=0, indices=np.array([[1], [0]]), role=Role.PRODUCER),)
-    channels = Channels((GroupSet(name="a", size=2, members=members),))
-    weights = {"a": torch.tensor([[1.0], [10.0]])}
-    [scores] = group_scores(channels, weights, "l1norm", normalize=False)
-    assert scores.tolist() == [10.0, 1.0]
+    [scores] = group_scores(of_rows(rows, a=0), weights, "l1norm", normalize=False)
+    assert scores.tolist() == expected
 
 
 def test_the_bias_of_a_linear_layer_has_no_part_in_its_scores() -> None:
-    indices = np.array([[0], [1]])
-    members = tuple(
-        Member(parameter=name, axis=0, indices=indices, role=Role.PRODUCER)
-        for name in ("weight", "bias")
-    )
-    channels = Channels((GroupSet(name="", size=2, members=members),))
+    channels = of_rows([[0], [1]], weight=0, bias=0)
     weights = {"weight": torch.tensor([[1.0], [2.0]]), "bias": torch.tensor([50.0, 0.0])}
     [scores] = group_scores(channels, weights, "l1norm", normalize=False)
     assert scores.tolist() == [1.0, 2.0]
@@ -387,8 +356,6 @@ def test_the_bias_of_a_linear_layer_has_no_part_in_its_scores() -> None:
 
 def test_infinite_scores_have_a_rank_though_their_mean_is_none() -> None:
     """Infinities of both signs have a mean that is NaN; the scores are as they were given."""
-    member = Member(parameter="a", axis=0, indices=np.array([[0], [1]]), role=Role.PRODUCER)
-    channels = Channels((GroupSet(name="a", size=2, members=(member,)),))
     given = torch.tensor([math.inf, -math.inf])
-    [scores] = group_scores(channels, {"a": torch.ones(2, 3)}, lambda _: given)
+    [scores] = group_scores(of_rows([[0], [1]], a=0), {"a": torch.ones(2, 3)}, lambda _: given)
     assert scores.tolist() == [math.inf, -math.inf]

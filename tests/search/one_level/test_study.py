@@ -2,16 +2,13 @@
 
 import json
 import logging
-import os
 import pathlib
-import signal
-import subprocess
-import sys
+from collections.abc import Callable
 
 import pytest
 
 from nncfx.errors import ArgumentError, CompressionError, SearchError
-from nncfx.search import Measurement, Study, search_level
+from nncfx.search import Measurement, Study
 from nncfx.search.journal import Journal
 
 
@@ -70,46 +67,26 @@ def test_a_torn_header_starts_afresh(tmp_path: pathlib.Path) -> None:
         assert len(study.trials) == 1
 
 
-def test_a_damaged_line_is_refused_with_its_number(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda line: line[:-5], "is not JSON"),
+        (lambda _: "3", r"is not JSON \(3 is no object\)"),
+        (lambda _: '{"number": 0}', r": This is not .*\$\.stage is missing; TrialLine cannot be"),
+        (lambda line: line.replace("0.5", "1.5"), r".*\$\.level is 1\.5; a number below 1"),
+        (lambda line: line.replace('"done"', '"lost"'), r".*\$\.state is 'lost'; one of 'done'"),
+        (
+            lambda line: line.replace('"metric": 0.5', '"metric": null'),
+            "The metric is None, which is not a number",
+        ),
+    ],
+)
+def test_a_damaged_line_is_refused_with_its_number(
+    tmp_path: pathlib.Path, change: Callable[[str], str], fault: str
+) -> None:
     path = journal_with(tmp_path / "journal.jsonl", 0.5, 0.25)
-    lines = path.read_text().splitlines()
-    lines[1] = lines[1][:-5]
-    path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(SearchError, match=r"journal\.jsonl, line 2 is not JSON"):
-        Study(path, {"seed": 0})
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "fault"),
-    [
-        ("level", 1.5, r"This is not what a trial holds: \$.level is 1.5; a number below 1"),
-        ("state", "lost", r"This is not what a trial holds: \$.state is 'lost'; one of 'done'"),
-        ("metric", None, "The metric is None, which is not a number"),
-    ],
-)
-def test_a_line_out_of_range_is_refused_with_its_key(
-    tmp_path: pathlib.Path, key: str, value: object, fault: str
-) -> None:
-    path = journal_with(tmp_path / "journal.jsonl", 0.5)
-    header, line = path.read_text().splitlines()
-    path.write_text(f"{header}\n{json.dumps({**json.loads(line), key: value})}\n")
-    with pytest.raises(SearchError, match=f"line 2: {fault}"):
-        Study(path, {"seed": 0})
-
-
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ('{"number": 0}', r"\$\.stage is missing; TrialLine cannot be read"),
-        ("3", r"is not JSON \(3 is no object\)"),
-    ],
-)
-def test_a_line_that_holds_no_trial_is_refused_in_plain_words(
-    tmp_path: pathlib.Path, line: str, fault: str
-) -> None:
-    path = journal_with(tmp_path / "journal.jsonl", 0.5)
-    header, _ = path.read_text().splitlines()
-    path.write_text(f"{header}\n{line}\n")
+    header, line, last = path.read_text().splitlines()
+    path.write_text(f"{header}\n{change(line)}\n{last}\n")
     with pytest.raises(SearchError, match=rf"journal\.jsonl, line 2.*{fault}"):
         Study(path, {"seed": 0})
 
@@ -257,73 +234,18 @@ def test_a_closed_study_takes_no_trial(tmp_path: pathlib.Path) -> None:
         study.run("accuracy", 0.5, measure)
 
 
-SEARCH = """
-import os, pathlib, signal, sys
-import nncfx.search as search
-
-folder = pathlib.Path(sys.argv[1])
-
-def evaluate(level):
-    with (folder / "evaluations").open("a") as file:
-        file.write(f"{level}\\n")
-    if (folder / "evaluations").read_text().count("\\n") == 4:
-        os.kill(os.getpid(), signal.SIGKILL)  # the first time, while the fourth runs
-    return search.Measurement(metric=0.93 - 0.16 * level**3, objective=1 / (1 - level))
-
-with search.Study(folder / "journal.jsonl", {"model": "abc"}) as study:
-    search.search_level(
-        evaluate, threshold=0.91, maximize=True, study=study,
-        at_zero=search.Measurement(metric=0.93, objective=1.0),
-    )
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_search_goes_on_with_the_trial_that_was_running(tmp_path: pathlib.Path) -> None:
-    def run() -> int:
-        return subprocess.run(
-            [sys.executable, "-c", SEARCH, str(tmp_path)],
-            timeout=120,
-            check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        ).returncode
-
-    def journal() -> list[float]:
-        lines = (tmp_path / "journal.jsonl").read_text().splitlines()
-        return [json.loads(line)["level"] for line in lines[1:]]
-
-    assert run() == -signal.SIGKILL
-    assert len(journal()) == 1 + 3
-    assert run() == 0
-    whole = search_level(
-        lambda level: Measurement(metric=0.93 - 0.16 * level**3, objective=1 / (1 - level)),
-        threshold=0.91,
-        maximize=True,
-        at_zero=Measurement(metric=0.93, objective=1.0),
-    )
-    assert journal() == [trial.level for trial in whole.trials]
-    evaluated = [float(line) for line in (tmp_path / "evaluations").read_text().splitlines()]
-    # the fourth was running when the process was killed, and only that one ran twice
-    assert evaluated == [*journal()[1:5], *journal()[4:]]
-
-
 def test_a_folder_that_cannot_be_made_is_told_with_the_path(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(SearchError, match=r"file/journal\.jsonl cannot be written"):
         Study(tmp_path / "file" / "journal.jsonl", {})
 
 
-def test_a_study_that_says_nothing_of_its_data_reads_one_that_did(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("given", [({"images": 5}, None), (None, {"images": 5})])
+def test_facts_of_data_are_compared_only_where_both_studies_have_them(
+    given: tuple[dict[str, int] | None, ...], tmp_path: pathlib.Path
+) -> None:
     path = tmp_path / "journal.jsonl"
-    with Study(path, data={"images": 5}) as study:
+    with Study(path, data=given[0]) as study:
         study.run("accuracy", 0.5, measure)
-    with Study(path) as study:
-        assert len(study.trials) == 1
-
-
-def test_a_study_with_facts_of_its_data_reads_one_without_any(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    with Study(path) as study:
-        study.run("accuracy", 0.5, measure)
-    with Study(path, data={"images": 5}) as study:
+    with Study(path, data=given[1]) as study:
         assert len(study.trials) == 1

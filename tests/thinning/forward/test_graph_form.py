@@ -120,19 +120,13 @@ def image() -> torch.Tensor:
     return torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
-def test_the_view_of_the_tutorial_shrinks_with_its_filters(
+def test_the_view_of_the_tutorial_shrinks_with_its_filters_in_a_graph_that_is_told(
     lenet: LeNet, image: torch.Tensor
 ) -> None:
     result = thinned(lenet, image)
     assert result.model.conv2.out_channels == 8
     assert result.model.fc1.in_features == 8 * 5 * 5
     assert result.fixed == {}
-
-
-def test_the_summary_says_which_module_is_a_graph_and_why(
-    lenet: LeNet, image: torch.Tensor
-) -> None:
-    result = thinned(lenet, image)
     assert isinstance(result.model, fx.GraphModule)
     assert result.exchanged.keys() == {""}
     assert (
