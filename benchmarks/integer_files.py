@@ -1,18 +1,20 @@
 """Bytes a parameter of quantized models: safetensors, `.nncfx` and ONNX of the same weights.
 
-    python benchmarks/integer_files.py
+    python benchmarks/integer_files.py [--data ../shared/data]
 
 int8 of convolutional networks by `nncfx.quantize`, int8 and int4 (groups of 32) of a BERT by
-`quantize_weights`. Weights are normal, of the default widths; trained ones take less in `.nncfx`.
+`quantize_weights`, all with initial weights. With the data come networks that are trained, in
+int8, and with weights in 4 bits.
 """
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from torch import nn
+from pretrained import PRETRAINED
+from torch import Tensor, nn
 
 import nncfx
 from nncfx.quantization.weight_only import quantize_weights
@@ -72,18 +74,35 @@ ROWS = {
 }
 
 
+def initial() -> Iterator[tuple[str, int, nn.Module, ExampleInputs]]:
+    """Yield names, numbers of parameters, quantized models and inputs."""
+    for name, (make, inputs, quantized) in ROWS.items():
+        torch.manual_seed(0)
+        model = quantized(make, inputs)
+        yield name, sum(one.numel() for one in make().parameters()), model, inputs
+
+
+def trained(data: Path) -> Iterator[tuple[str, int, nn.Module, Tensor]]:
+    """Yield the same of trained networks."""
+    for name, source in PRETRAINED.items():
+        images, _ = source.train(data, 100)
+        for bits in (8, 4):
+            model = source.load(data)
+            count = sum(one.numel() for one in model.parameters())
+            model = nncfx.quantize(
+                model, images.split(50), weight_bits=bits, activation_bits=8, inplace=True
+            )
+            yield f"{name}, W{bits}A8", count, model, images[:2]
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", nargs="+", choices=sorted(ROWS), default=list(ROWS))
+    parser.add_argument("--data", type=Path, help="folder with data/ and weights/")
     options = parser.parse_args()
     print("| model | parameters | safetensors | `.nncfx` | ONNX |", flush=True)
     print("|---|---:|---:|---:|---:|", flush=True)
-    for name in options.rows:
-        make, inputs, quantized = ROWS[name]
-        torch.manual_seed(0)
-        model = quantized(make, inputs)
-        count = sum(one.numel() for one in make().parameters())
+    for name, count, model, inputs in trained(options.data) if options.data else initial():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder)
             safetensors = nncfx.save(path / "a.safetensors", model).stat().st_size
