@@ -548,6 +548,15 @@ def test_tables_that_are_damaged_or_hostile_are_refused(text: str, tmp_path: Pat
         load(path, unwrap(quantized()))
 
 
+def test_tables_that_would_not_be_read_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nncfx.storage.models.checkpoint_file._LARGEST", 10)
+    with pytest.raises(StorageError, match="at most 10 are read"):
+        save(tmp_path / "x", quantized())
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("sign", [None, -1, 0.5])
 def test_signs_of_grids_that_are_none_are_refused(sign: object, tmp_path: Path) -> None:
     torch.manual_seed(0)

@@ -78,9 +78,18 @@ def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dic
 
 
 def as_metadata(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return the metadata of the file that `description` tells of."""
+    """Return the metadata of the file that `description` tells of.
+
+    Raises:
+        StorageError: it is longer than what is read.
+    """
     short = {key: value for key, value in description.items() if key not in _TABLES}
     tables = json.dumps({key: description[key] for key in sorted(_TABLES)}, separators=(",", ":"))
+    if len(tables) > _LARGEST:
+        raise StorageError(
+            f"What the file says of modules and quantizers takes {len(tables)} bytes; at most "
+            f"{_LARGEST} are read. Save the parts of the model in files of their own."
+        )
     stream = zlib.compress(tables.encode(), 9)
     return {KEY: json.dumps(short), _TABLES_KEY: base64.b64encode(stream).decode()}
 
