@@ -54,7 +54,7 @@ class BlockPruningController(MaskController):
 class BlockPruningBuilder(MaskBuilder[BlockPruningConfig]):
     """Plans a mask on every weight with at least as many axes as a block."""
 
-    handle = BlockPruningController
+    controller_class = BlockPruningController
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:

@@ -28,7 +28,7 @@ class ConstSparsityController(MaskController):
 class ConstSparsityBuilder(MaskBuilder[ConstSparsityConfig]):
     """Plans a mask of the entries that are not zero on every weight."""
 
-    handle = ConstSparsityController
+    controller_class = ConstSparsityController
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:

@@ -47,4 +47,4 @@ class MagnitudeSparsityController(MaskController):
 class MagnitudeSparsityBuilder(MaskBuilder[MagnitudeSparsityConfig]):
     """Plans a mask on every weight of convolutions, linear, recurrent layers, tables, experts."""
 
-    handle = MagnitudeSparsityController
+    controller_class = MagnitudeSparsityController

@@ -65,7 +65,7 @@ class NMSparsityController(MaskController):
 class NMSparsityBuilder(MaskBuilder[NMSparsityConfig]):
     """Plans masks on convolutions, linear layers and experts whose inputs divide into groups."""
 
-    handle = NMSparsityController
+    controller_class = NMSparsityController
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:

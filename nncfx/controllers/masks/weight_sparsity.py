@@ -242,10 +242,10 @@ class MaskBuilder(Builder[C]):
     """Plans a mask on every weight of convolutions, linear, recurrent layers, tables, experts.
 
     Attributes:
-        handle: The class of the controller, which takes model, config and masks.
+        controller_class: Of the controller, which takes model, config and masks.
     """
 
-    handle: ClassVar[type[MaskController]]
+    controller_class: ClassVar[type[MaskController]]
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
@@ -259,7 +259,7 @@ class MaskBuilder(Builder[C]):
 
     @override
     def controller(self, model: NNCFNetwork, insertions: Sequence[Insertion]) -> MaskController:
-        return self.handle(model, self.config, MaskSet.of(model, insertions))
+        return self.controller_class(model, self.config, MaskSet.of(model, insertions))
 
 
 def warn_added_sparsity(hooks: Iterable[Insertion]) -> None:
