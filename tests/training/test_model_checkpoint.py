@@ -527,6 +527,12 @@ def test_a_file_of_version_2_has_all_in_one_text(tmp_path: Path) -> None:
     assert torch.equal(again(torch.ones(1, 64)), model(torch.ones(1, 64)))
 
 
+def test_the_same_model_makes_the_same_bytes(tmp_path: Path) -> None:
+    model = quantized()
+    files = {save(tmp_path / f"{n}", model).read_bytes() for n in range(8)}
+    assert len(files) == 1
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -536,14 +542,15 @@ def test_a_file_of_version_2_has_all_in_one_text(tmp_path: Path) -> None:
         base64.b64encode(zlib.compress(b"{}")).decode(),
         base64.b64encode(zlib.compress(b"[" * 10**6)).decode(),
         base64.b64encode(zlib.compress(bytes(10**8 + 1))).decode(),
+        7,
     ],
-    ids=["text", "stream", "cut", "empty", "deep", "bomb"],
+    ids=["text", "stream", "cut", "empty", "deep", "bomb", "number"],
 )
-def test_tables_that_are_damaged_or_hostile_are_refused(text: str, tmp_path: Path) -> None:
+def test_tables_that_are_damaged_or_hostile_are_refused(text: object, tmp_path: Path) -> None:
     path = save(tmp_path / "x", quantized())
     with safe_open(path, framework="pt") as file:
-        metadata = file.metadata() | {"nncfx.tables": text}
-    save_file(load_file(path), path, metadata=metadata)
+        short = json.loads(file.metadata()["nncfx"]) | {"tables": text}
+    save_file(load_file(path), path, metadata={"nncfx": json.dumps(short)})
     with pytest.raises(StorageError, match="cannot be read as a checkpoint"):
         load(path, unwrap(quantized()))
 

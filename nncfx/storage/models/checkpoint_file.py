@@ -1,4 +1,4 @@
-"""What `nncfx.save` writes: a safetensors file with two texts of ours in its metadata."""
+"""What `nncfx.save` writes: a safetensors file with a JSON text in its metadata."""
 
 import base64
 import json
@@ -44,14 +44,13 @@ KEY: Final = "nncfx"
 
 _TABLES: Final = frozenset({"packed", "sizes", "structure"})
 """What grows with the model: JSON as well, but in a zlib stream, a tenth as long, in base64."""
-_TABLES_KEY: Final = f"{KEY}.tables"
 _LARGEST: Final = 100_000_000
 """Bytes of JSON that are read: as many as safetensors allows for a whole header."""
 
 _FEW: Final = 128
 """Bytes; the entry of a packed tensor takes about as many."""
 _READABLE: Final = (1, 2, 3)
-"""Version 1 has floats only and nothing of thinned models, 2 has all in one text."""
+"""Version 1 has floats only and nothing of thinned models, 2 no stream of tables."""
 
 
 def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,6 +79,8 @@ def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dic
 def as_metadata(description: Mapping[str, Any]) -> dict[str, str]:
     """Return the metadata of the file that `description` tells of.
 
+    It is one text, since safetensors writes several in an order that changes from run to run.
+
     Raises:
         StorageError: it is longer than what is read.
     """
@@ -91,7 +92,7 @@ def as_metadata(description: Mapping[str, Any]) -> dict[str, str]:
             f"{_LARGEST} are read. Save the parts of the model in files of their own."
         )
     stream = zlib.compress(tables.encode(), 9)
-    return {KEY: json.dumps(short), _TABLES_KEY: base64.b64encode(stream).decode()}
+    return {KEY: json.dumps(short | {"tables": base64.b64encode(stream).decode()})}
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -104,8 +105,8 @@ def read_description(path: Path) -> dict[str, Any]:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
         found = read_json(metadata[KEY]) if KEY in metadata else None
-        if isinstance(found, dict) and _TABLES_KEY in metadata:
-            found |= _tables(metadata[_TABLES_KEY])
+        if isinstance(found, dict) and "tables" in found:
+            found |= _tables(found.pop("tables"))
     except (OSError, safetensors.SafetensorError, ValueError) as error:
         kinds = "it does not begin with the signature of a .nncfx file, and as safetensors: "
         kinds = kinds if isinstance(error, safetensors.SafetensorError) else ""
@@ -127,10 +128,11 @@ def read_description(path: Path) -> dict[str, Any]:
     return check_description(found, path)
 
 
-def _tables(text: str) -> dict[str, Any]:
-    tables = read_json(inflate(base64.b64decode(text, validate=True), _LARGEST))
+def _tables(text: object) -> dict[str, Any]:
+    stream = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    tables = read_json(inflate(stream, _LARGEST))
     if not isinstance(tables, dict) or tables.keys() != _TABLES:
-        raise ValueError(f"its metadata '{_TABLES_KEY}' is not as it should be")
+        raise ValueError("its tables are not as they should be")
     return tables
 
 
