@@ -11,34 +11,30 @@ from typing import Final
 
 __all__ = ["RENAMED", "attribute", "install"]
 
+_SAME_NAME: Final = {
+    ("nncfx.config", "nncfx.algorithms"): """
+        BlockPruningConfig BlockPruningParams BranchPruningConfig ChannelPruningConfig
+        ChannelPruningParams ConstSparsityConfig FilterPruningConfig FilterPruningParams
+        HeadPruningConfig KnowledgeDistillationConfig MagnitudeSparsityConfig
+        MagnitudeSparsityParams MovementSparsityConfig MovementSparsityParams
+        NMSparsityConfig NMSparsityParams NeuronPruningConfig QuantizationConfig
+        RBSparsityConfig RBSparsityParams SparseStructure StructurePruningConfig
+        WeightClusteringConfig WeightClusteringParams
+    """,
+    ("nncfx.config", "nncfx.lc"): "LCConfig LCParams",
+    ("nncfx.quantization", "nncfx.quantization.grid"): "quantizer spec",
+    ("nncfx.storage", "nncfx.storage.codecs"): "ans huffman",
+    ("nncfx.thinning", "nncfx.thinning.forward"): "graph_data graph_form",
+    ("nncfx.tracing", "nncfx.network"): "NNCFNetwork network strip unwrap wrap",
+    (
+        "nncfx.tracing",
+        "nncfx.tracing.hooks",
+    ): """
+        activation_hooks boundary_hooks carried_state dynamic_class sites
+    """,
+}
 RENAMED: Final = {
     "nncfx.compressor.evidence": "nncfx.evidence",
-    "nncfx.config.BlockPruningConfig": "nncfx.algorithms.BlockPruningConfig",
-    "nncfx.config.BlockPruningParams": "nncfx.algorithms.BlockPruningParams",
-    "nncfx.config.BranchPruningConfig": "nncfx.algorithms.BranchPruningConfig",
-    "nncfx.config.ChannelPruningConfig": "nncfx.algorithms.ChannelPruningConfig",
-    "nncfx.config.ChannelPruningParams": "nncfx.algorithms.ChannelPruningParams",
-    "nncfx.config.ConstSparsityConfig": "nncfx.algorithms.ConstSparsityConfig",
-    "nncfx.config.FilterPruningConfig": "nncfx.algorithms.FilterPruningConfig",
-    "nncfx.config.FilterPruningParams": "nncfx.algorithms.FilterPruningParams",
-    "nncfx.config.HeadPruningConfig": "nncfx.algorithms.HeadPruningConfig",
-    "nncfx.config.KnowledgeDistillationConfig": "nncfx.algorithms.KnowledgeDistillationConfig",
-    "nncfx.config.LCConfig": "nncfx.lc.LCConfig",
-    "nncfx.config.LCParams": "nncfx.lc.LCParams",
-    "nncfx.config.MagnitudeSparsityConfig": "nncfx.algorithms.MagnitudeSparsityConfig",
-    "nncfx.config.MagnitudeSparsityParams": "nncfx.algorithms.MagnitudeSparsityParams",
-    "nncfx.config.MovementSparsityConfig": "nncfx.algorithms.MovementSparsityConfig",
-    "nncfx.config.MovementSparsityParams": "nncfx.algorithms.MovementSparsityParams",
-    "nncfx.config.NMSparsityConfig": "nncfx.algorithms.NMSparsityConfig",
-    "nncfx.config.NMSparsityParams": "nncfx.algorithms.NMSparsityParams",
-    "nncfx.config.NeuronPruningConfig": "nncfx.algorithms.NeuronPruningConfig",
-    "nncfx.config.QuantizationConfig": "nncfx.algorithms.QuantizationConfig",
-    "nncfx.config.RBSparsityConfig": "nncfx.algorithms.RBSparsityConfig",
-    "nncfx.config.RBSparsityParams": "nncfx.algorithms.RBSparsityParams",
-    "nncfx.config.SparseStructure": "nncfx.algorithms.SparseStructure",
-    "nncfx.config.StructurePruningConfig": "nncfx.algorithms.StructurePruningConfig",
-    "nncfx.config.WeightClusteringConfig": "nncfx.algorithms.WeightClusteringConfig",
-    "nncfx.config.WeightClusteringParams": "nncfx.algorithms.WeightClusteringParams",
     "nncfx.config.algorithms": "nncfx.algorithms",
     "nncfx.config.algorithms.block_pruning": "nncfx.algorithms.block_pruning.config",
     "nncfx.config.algorithms.distillation": "nncfx.algorithms.knowledge_distillation.config",
@@ -55,31 +51,20 @@ RENAMED: Final = {
     "nncfx.hardware": "nncfx.targets",
     "nncfx.quantization.GATE_STEPS": "nncfx.quantization.SIGMOID_STEPS",
     "nncfx.quantization.from_config": "nncfx.algorithms.quantization.from_config",
-    "nncfx.quantization.quantizer": "nncfx.quantization.grid.quantizer",
-    "nncfx.quantization.spec": "nncfx.quantization.grid.spec",
     "nncfx.search.Curve": "nncfx.search.PosteriorCurve",
     "nncfx.search.is_hopeless": "nncfx.search.should_stop_early",
-    "nncfx.storage.ans": "nncfx.storage.codecs.ans",
-    "nncfx.storage.huffman": "nncfx.storage.codecs.huffman",
     "nncfx.storage.narrow_attention": "nncfx.storage.models.narrow_attention",
     "nncfx.tasks.Plan": "nncfx.tasks.TaskPlan",
-    "nncfx.thinning.graph_data": "nncfx.thinning.forward.graph_data",
-    "nncfx.thinning.graph_form": "nncfx.thinning.forward.graph_form",
     "nncfx.thinning.structure": "nncfx.thinning.files.model_structure",
-    "nncfx.tracing.NNCFNetwork": "nncfx.network.NNCFNetwork",
-    "nncfx.tracing.activation_hooks": "nncfx.tracing.hooks.activation_hooks",
     "nncfx.tracing.analyze_channels": "nncfx.channels.analyze_channels",
-    "nncfx.tracing.boundary_hooks": "nncfx.tracing.hooks.boundary_hooks",
-    "nncfx.tracing.carried_state": "nncfx.tracing.hooks.carried_state",
-    "nncfx.tracing.dynamic_class": "nncfx.tracing.hooks.dynamic_class",
     "nncfx.tracing.hook_chain": "nncfx.tracing.hooks.chain",
     "nncfx.tracing.hook_store": "nncfx.tracing.hooks.store",
     "nncfx.tracing.module_stack": "nncfx.tracing.calls.module_stack",
-    "nncfx.tracing.network": "nncfx.network.network",
-    "nncfx.tracing.sites": "nncfx.tracing.hooks.sites",
-    "nncfx.tracing.strip": "nncfx.network.strip",
-    "nncfx.tracing.unwrap": "nncfx.network.unwrap",
-    "nncfx.tracing.wrap": "nncfx.network.wrap",
+    **{
+        f"{old}.{name}": f"{new}.{name}"
+        for (old, new), names in _SAME_NAME.items()
+        for name in names.split()
+    },
 }
 """Old dotted names of modules, and of what a package handed on, to the new ones."""
 
