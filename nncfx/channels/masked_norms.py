@@ -1,6 +1,6 @@
 """Let norms see living channels only: what a thinned model computes, in the masked one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -37,13 +37,7 @@ class LivingChannels(TorchFunctionMode):
         self._calls = 0
 
     @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one function."""
         kwargs = kwargs or {}
         if func is COMPOSITE:  # taken apart as in a trace, which has numbered the calls

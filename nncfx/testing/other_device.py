@@ -97,13 +97,7 @@ class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     has_float64: ClassVar[bool] = True
 
     @override
-    def __torch_dispatch__(
-        self,
-        func: Function,
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _computed(func, args, kwargs or {})
 
 

@@ -1,6 +1,6 @@
 """Inputs to prove on, beside the example: random ones that a model takes as well."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -34,13 +34,7 @@ class EmbeddingRows(TorchFunctionMode):
         self.rows: dict[int, int] = {}
 
     @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one function."""
         if func in _LOOKUPS:
             tensors = tensors_in((args, kwargs))

@@ -216,11 +216,5 @@ class ExportableCalls(TorchFunctionMode):
     """Replaces some functions by equal ones; hooks of a wrapped model see the originals."""
 
     @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _FORMS.get(func, func)(*args, **(kwargs or {}))

@@ -237,13 +237,7 @@ class _EmptyOnMeta(TorchFunctionMode):
     """Takes no memory for what `torch.empty` makes: parameters, before they are initialized."""
 
     @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = dict(kwargs or {})
         if func is torch.empty:
             given["device"] = "meta"

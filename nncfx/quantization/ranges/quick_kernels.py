@@ -50,13 +50,7 @@ class _QuickKernels(TorchFunctionMode):
     """Computes as the functions of torch do: maxima bit by bit, sums in another order."""
 
     @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one function."""
         if func in _QUICK:
             return _QUICK[func](func, *args, **(kwargs or {}))

@@ -128,13 +128,7 @@ class _Kernels(TorchFunctionMode):
         return output
 
     @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         call = Call(func, args, kwargs or {})
         rule = _RULES.get(func)
         if rule is None and operation_kind(spelling(func)) in MOVEMENTS:

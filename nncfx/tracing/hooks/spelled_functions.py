@@ -120,13 +120,7 @@ class _Reports(TorchFunctionMode):
         self.names: list[str] = []
 
     @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.append(spelling(func, kwargs))
         return func(*args, **(kwargs or {}))
 

@@ -25,7 +25,7 @@ from nncfx.tracing.calls.preservation import unchanged
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.meta_weights import with_values, zeros_for_meta
 from nncfx.tracing.record.parameter_writes import ParameterWrites
-from nncfx.tracing.record.shape_only_execution import Shortcut, ValuesNeeded
+from nncfx.tracing.record.shape_only_execution import Invocation, Shortcut, ValuesNeeded
 
 __all__ = [
     "CallMode",
@@ -290,13 +290,7 @@ class CallMode(TorchFunctionMode):
         return None
 
     @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is COMPOSITE:
             with self:
@@ -305,7 +299,7 @@ class CallMode(TorchFunctionMode):
         infos = self._described(inputs)
         name = spelling(func, kwargs)
         written = self._writes.expect(name, args, kwargs) if self._writes is not None else ()
-        result = self._run(func, name, args, kwargs, inputs)
+        result = self._run(Invocation(func, name, args, kwargs, inputs))
         # an assignment to elements returns nothing and changes its first argument
         results = tensors_in(result)
         produced = [args[0]] if name == "__setitem__" else results
@@ -328,19 +322,12 @@ class CallMode(TorchFunctionMode):
                 observer.on_call(call)
         return result
 
-    def _run(
-        self,
-        func: Callable[..., Any],
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        inputs: Sequence[torch.Tensor],
-    ) -> Any:
-        if func in _SIZES:
-            return self._size(*args, **kwargs)
+    def _run(self, call: Invocation) -> Any:
+        if call.func in _SIZES:
+            return self._size(*call.args, **call.kwargs)
         if self._shortcut is None:
-            return func(*args, **kwargs)
-        return self._shortcut.run(func, name, args, kwargs, inputs)
+            return call.func(*call.args, **call.kwargs)
+        return self._shortcut.run(call)
 
     def _size(self, tensor: torch.Tensor, dim: int | None = None) -> Any:
         shape = self._sizes[0].on_shape(tensor) if self._sizes else tensor.shape

@@ -1,6 +1,6 @@
 """Parameters keep their values in a forward that only looks, whatever it writes to them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, final
 
 import torch
@@ -84,13 +84,7 @@ class WatchedWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         self.writes = writes
 
     @override
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         # operators of higher order, such as torch.cond, have none, and write nothing
         schema = getattr(func, "_schema", None)

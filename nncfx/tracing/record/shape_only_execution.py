@@ -6,7 +6,7 @@ the model looks at a value after one was skipped, the trace is given up, to be d
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.nn import functional as F
@@ -15,7 +15,7 @@ from nncfx.operators import ROWS
 from nncfx.tracing.calls.tensor_table import TensorTable
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 
-__all__ = ["Shortcut", "ValuesNeeded"]
+__all__ = ["Invocation", "Shortcut", "ValuesNeeded"]
 
 _CONTRACTIONS: Final = frozenset(
     function
@@ -61,6 +61,24 @@ class ValuesNeeded(BaseException):
     """
 
 
+class Invocation(NamedTuple):
+    """A function that is about to be called.
+
+    Attributes:
+        func: The function.
+        name: How addresses spell it.
+        args: What it is given.
+        kwargs: What it is given by name.
+        inputs: The tensors in both, in order.
+    """
+
+    func: Callable[..., Any]
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    inputs: Sequence[torch.Tensor]
+
+
 class Shortcut:
     """Runs the functions of one forward, contractions by shape alone.
 
@@ -76,65 +94,48 @@ class Shortcut:
         # results that were not computed; nobody else has their memory
         self._void = TensorTable[bool]()
 
-    def run(
-        self,
-        func: Callable[..., Any],
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        inputs: Sequence[torch.Tensor],
-    ) -> Any:
-        """Return what `func`, spelt `name`, returns, or zeros of its shape.
+    def run(self, call: Invocation) -> Any:
+        """Return what the call returns, or zeros of its shape.
 
         Raises:
             ValuesNeeded: values matter, and some were not computed.
         """
         if not self.without_values:
-            return self._run(func, name, args, kwargs, inputs)
-        is_derived = any(id(one) in self.without_values or one in self._derived for one in inputs)
+            return self._run(call)
+        known = self.without_values
+        is_derived = any(id(one) in known or one in self._derived for one in call.inputs)
         self._has_skipped = is_derived
-        made = self._run(func, name, args, kwargs, inputs)
+        made = self._run(call)
         if is_derived:
-            for tensor in tensors_in((made, args[:1]) if name == "__setitem__" else made):
+            is_set = call.name == "__setitem__"
+            for tensor in tensors_in((made, call.args[:1]) if is_set else made):
                 self._derived[tensor] = True
         return made
 
-    def _run(
-        self,
-        func: Callable[..., Any],
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        inputs: Sequence[torch.Tensor],
-    ) -> Any:
+    def _run(self, call: Invocation) -> Any:
         skipped = None
-        if name in _CONTRACTIONS and _can_skip(func, inputs):
-            skipped = _skipped(func, args, kwargs, inputs)
+        if call.name in _CONTRACTIONS and _can_skip(call):
+            skipped = _skipped(call)
         if skipped is not None:
             self._has_skipped = True
             return self._uncomputed(skipped)
         if self._has_skipped:
-            made = self._by_shape(func, args, kwargs, inputs)
+            made = self._by_shape(call)
             if made is not None:
                 return made
-            if name in _READERS or _selects_by_mask(name, args):
+            if call.name in _READERS or _selects_by_mask(call.name, call.args):
                 raise ValuesNeeded
-        return func(*args, **kwargs)
+        return call.func(*call.args, **call.kwargs)
 
-    def _by_shape(
-        self,
-        func: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        inputs: Sequence[torch.Tensor],
-    ) -> torch.Tensor | None:
+    def _by_shape(self, call: Invocation) -> torch.Tensor | None:
         """Return the result of a function of what was not computed; None where torch says it."""
-        if func in _NORMS and _keeps_shape(func, kwargs, inputs):
+        func, inputs = call.func, call.inputs
+        if func in _NORMS and _keeps_shape(call):
             return self._like(inputs[0])
         if func in _ACTIVATIONS and inputs[0] in self._void:
-            return inputs[0] if kwargs.get("inplace") else self._like(inputs[0])
+            return inputs[0] if call.kwargs.get("inplace") else self._like(inputs[0])
         is_joined = func is torch.cat and any(one in self._void for one in inputs)
-        shape = _joined(*args, **kwargs) if is_joined else None
+        shape = _joined(*call.args, **call.kwargs) if is_joined else None
         if shape is None:
             return None
         made = inputs[0].new_zeros(shape)
@@ -154,13 +155,9 @@ class Shortcut:
         return made
 
 
-def _skipped(
-    func: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    inputs: Sequence[torch.Tensor],
-) -> Any:
-    """Return zeros as `func` shapes them; None where torch refuses on "meta", alone or not."""
+def _skipped(call: Invocation) -> Any:
+    """Return zeros as the function shapes them; None where torch has none on "meta"."""
+    func, _, args, kwargs, inputs = call
     device = inputs[0].device
     shape = _convolved(*args, **kwargs) if func is F.conv2d else None
     if shape is not None:
@@ -226,23 +223,22 @@ _LAYOUT: Final = (tuple, tuple, tuple, int)
 """What `nn.Conv2d` gives as stride, padding, dilation and groups."""
 
 
-def _keeps_shape(
-    func: Callable[..., Any], kwargs: Mapping[str, Any], inputs: Sequence[torch.Tensor]
-) -> bool:
+def _keeps_shape(call: Invocation) -> bool:
     """Return whether a batch norm only evaluates: gives what it was given in shape and type.
 
     torch reports these arguments by name, however they were given.
     """
-    if kwargs.get("training") is not False or not _can_skip(func, inputs):
+    if call.kwargs.get("training") is not False or not _can_skip(call):
         return False
-    data, *vectors = inputs
+    data, *vectors = call.inputs
     width = data.shape[1:2]
     return all(one.shape == width and one.dtype == data.dtype for one in vectors)
 
 
-def _can_skip(func: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> bool:
+def _can_skip(call: Invocation) -> bool:
     """Return whether the operands are plain tensors on one real device, and many numbers."""
-    least = _WORTH_LITTLE if func in _SHAPED else _WORTH_IT
+    inputs = call.inputs
+    least = _WORTH_LITTLE if call.func in _SHAPED else _WORTH_IT
     if sum([one.numel() for one in inputs]) < least:
         return False
     device = inputs[0].device

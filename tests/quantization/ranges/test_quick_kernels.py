@@ -1,6 +1,6 @@
 """What is computed another way while nothing is differentiated."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,13 +26,7 @@ class Calls(TorchFunctionMode):
         self.found: list[tuple[str, object, Tensor]] = []
 
     @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         call = dict(kwargs or {})
         if getattr(func, "__name__", "") in {"conv1d", "conv2d", "max_pool2d"}:
             read = args[0] if args else call["input"]

@@ -1,6 +1,6 @@
 """Promises of nncfx.tracing.calls.function_names."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,13 +16,7 @@ class _Spelt(TorchFunctionMode):
         super().__init__()
         self.names: list[str] = []
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 (as torch calls it)
         self.names.append(spelling(func, kwargs))
         return func(*args, **(kwargs or {}))
 
