@@ -17,8 +17,6 @@ from nncfx.export.onnx_export import export_onnx, export_target
 from nncfx.targets import Target
 from nncfx.tracing.calls.devices import device_of
 
-__all__ = ["export_causal_lm"]
-
 CacheType: TypeAlias = Literal["float", "int8"]
 Past: TypeAlias = Sequence[Sequence[Tensor]]
 

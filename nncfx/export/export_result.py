@@ -7,8 +7,6 @@ from pathlib import Path
 
 from typing_extensions import override
 
-__all__ = ["ExportResult"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult(os.PathLike[str]):

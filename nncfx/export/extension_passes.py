@@ -17,8 +17,6 @@ from nncfx.export.ir.export_pass import ExportPass
 from nncfx.export.ir.graph_properties import GRAPH_PROPERTIES
 from nncfx.export.pipeline import PASSES
 
-__all__ = ["GROUP", "find_passes", "register_export_pass", "unregister_export_pass", "with_added"]
-
 GROUP: Final = "nncfx.export_passes"
 _registered: dict[str, tuple[ExportPass, str]] = {}
 

@@ -69,8 +69,6 @@ from nncfx.tracing.calls.module_check import require_module
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["export_onnx", "export_target"]
-
 _CHATTY: Final = ("onnx_ir", "onnxscript", "torch")
 _ALONE: Final = threading.RLock()
 

@@ -34,8 +34,6 @@ from nncfx.export.passes.strides import subsample_pixels, use_space_to_depth_ste
 from nncfx.export.qdq import remove_unused, write_pairs
 from nncfx.targets import Target
 
-__all__ = ["PASSES"]
-
 
 def _works_around(name: str) -> Callable[[Target], bool]:
     return lambda target: name in target.workarounds

@@ -22,8 +22,6 @@ from nncfx.export.ir.number_types import activation_grid, number_type
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["remove_unused", "write_pairs"]
-
 
 def write_pairs(draft: Draft) -> None:
     """Write every fake-quantize of an activation as a pair of nodes, those of constants as one."""

@@ -9,8 +9,6 @@ from torch import nn
 
 from nncfx.errors import ArgumentError, machine_fault
 
-__all__ = ["Bytes", "Evaluate", "Points", "check_budget", "metric_of"]
-
 Evaluate: TypeAlias = Callable[[nn.Module], float]
 """Returns the metric of a model, higher is better."""
 

@@ -15,8 +15,6 @@ from nncfx.quantization.preparation.layer_chains import readers
 from nncfx.quantization.ranges.observation import Note, probing, run_batches
 from nncfx.tracing import ExampleInputs, PostSite, Site
 
-__all__ = ["without_drowned_channels"]
-
 _ENOUGH_DB: Final = 30.0
 """Of signal over error behind the norm; of channels of one size 8 bits leave some 40."""
 _NORM: Final = "instance_norm"

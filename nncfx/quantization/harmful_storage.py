@@ -12,8 +12,6 @@ from nncfx.quantization.ranges.calibration import RangeOf, set_weight_ranges
 from nncfx.quantization.signal_error import layer_errors
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["without_harmful_storage"]
-
 _ENOUGH_DB: Final = 20.0
 """Of signal over error, at the output of the layer: a hundredth of the energy is error."""
 _BYTE: Final = 8

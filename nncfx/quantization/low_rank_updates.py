@@ -15,8 +15,6 @@ from nncfx.quantization.placement.scope_check import check_scopes
 from nncfx.quantization.ranges.observation import quantizers_of
 from nncfx.tracing import Insertion, Priority, Site, WeightSite
 
-__all__ = ["LowRankUpdates"]
-
 _ALGORITHM = "low_rank_updates"
 
 

@@ -13,8 +13,6 @@ from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.stored_weights import sole_quantizers
 from nncfx.storage.models.whole_models import is_sharded
 
-__all__ = ["warn_moved_weights"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 _ALLOWED: Final = 30.0
 """Times the error of rounding, step^2 / 12: what ranges clip on purpose is hardly more than it."""

@@ -12,8 +12,6 @@ from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.rounding.layer_rounding import ROUNDINGS
 from nncfx.targets import Hardware
 
-__all__ = ["Methods", "Preset", "QuantizeOptions", "preset_requests", "resolved"]
-
 Preset = Literal["fast", "default", "thorough", "mixed", "performance"]
 _PRESETS: Final = get_args(Preset)
 _BYTE: Final = 8

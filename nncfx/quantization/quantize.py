@@ -45,8 +45,6 @@ from nncfx.targets import DTYPES, Hardware, Target, hardware_named
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model
 
-__all__ = ["quantize"]
-
 _LOGGER = logging.getLogger(__name__)
 _CORRECTED: Final = 128
 """Examples that biases are corrected by. The error of a mean over n of them adds 1/n of the energy

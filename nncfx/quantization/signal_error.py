@@ -23,8 +23,6 @@ from nncfx.quantization.ranges.observation import (
 )
 from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, WeightSite
 
-__all__ = ["Energies", "layer_errors", "quantizers_by_layer", "warn_large_errors"]
-
 _FEW_DB: Final = 10.0
 """Of signal over error: a tenth of the energy is error."""
 _NAMED: Final = 5

@@ -27,8 +27,6 @@ from nncfx.tracing import ExampleInputs, WeightSite
 from nncfx.tracing.calls.model_copy import own_model
 from nncfx.tracing.calls.module_check import parametrization_mend, require_module
 
-__all__ = ["ALGORITHM", "quantize_weights"]
-
 ALGORITHM: Final = "weight_quantization"
 """The algorithm's name on its insertions."""
 

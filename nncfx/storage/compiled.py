@@ -10,17 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-__all__ = [
-    "IS_COMPILED",
-    "compiled",
-    "fused",
-    "inlined",
-    "lean",
-    "pays_off",
-    "prepare",
-    "warn_slow",
-]
-
 _LOGGER: Final = logging.getLogger(__name__)
 
 IS_COMPILED = importlib.util.find_spec("numba") is not None

@@ -5,7 +5,8 @@ from nncfx.thinning.files.prune_checkpoint import prune_checkpoint
 from nncfx.thinning.files.recipe import ThinRecipe, rebuild, thin_optimizer
 from nncfx.thinning.files.thin_file import load_thinned, save_thinned
 from nncfx.thinning.probing import prunable_channels
-from nncfx.thinning.thin import ThinResult, thin
+from nncfx.thinning.result import ThinResult
+from nncfx.thinning.thin import thin
 
 __all__ = [
     "Alignment",

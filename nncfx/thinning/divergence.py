@@ -21,8 +21,6 @@ from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.function_mode import watch_shapes
 from nncfx.tracing.record.tracer import trace_of_shapes
 
-__all__ = ["failing_operation", "first_divergence"]
-
 
 class _Counter:
     """Counts the operations of a trace that return."""

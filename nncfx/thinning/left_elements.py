@@ -14,8 +14,6 @@ from nncfx.channels.trace import ChannelObserver
 from nncfx.graph.union_find import Ids
 from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, TracedCall, trace
 
-__all__ = ["LeftElements", "gone_at"]
-
 
 class LeftElements:
     """Says which elements of a tensor are left when channels are removed."""

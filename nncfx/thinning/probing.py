@@ -26,8 +26,6 @@ from nncfx.tracing.hooks.dynamic_class import HookedModule
 from nncfx.tracing.hooks.installation import unhooked
 from nncfx.tracing.record.tracer import trace_of_shapes
 
-__all__ = ["Form", "check_form", "prunable_channels"]
-
 Form: TypeAlias = Literal["class", "auto"]
 """Whether modules keep their classes, or become graphs where their code holds a width."""
 

@@ -12,8 +12,6 @@ from typing_extensions import override
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 
-__all__ = ["EmbeddingRows", "random_inputs"]
-
 _LOOKUPS: Final = frozenset({F.embedding, torch.embedding})
 _SEED: Final = 0
 

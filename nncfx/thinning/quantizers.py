@@ -21,8 +21,6 @@ from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.hooks.dynamic_class import original_class
 from nncfx.tracing.hooks.installation import unhooked
 
-__all__ = ["is_quantized", "quantized_again", "warn_quantized_attention", "without_hooks"]
-
 _LOGGER = logging.getLogger(__name__)
 _SHOWN: Final = 3
 

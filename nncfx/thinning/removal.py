@@ -27,8 +27,6 @@ from nncfx.thinning.surgery import (
     shapes_without,
 )
 
-__all__ = ["Removal", "removed", "removed_in_place", "shapes_removed"]
-
 _NOTHING: Final[Mapping[str, torch.Tensor]] = MappingProxyType({})
 
 

@@ -9,8 +9,6 @@ from typing_extensions import override
 from nncfx.thinning.files.recipe import ThinRecipe
 from nncfx.thinning.surgery import Sizes
 
-__all__ = ["ThinResult"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ThinResult:

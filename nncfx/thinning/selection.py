@@ -14,15 +14,6 @@ from nncfx.errors import GraphError
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.targets import Alignment
 
-__all__ = [
-    "Selection",
-    "Zeros",
-    "check_fit",
-    "dead_groups",
-    "has_dead_entries",
-    "select_removable",
-]
-
 _Space = tuple[str, int]
 _ONE = "one channel must stay"
 _NUMPYS: Final = frozenset([torch.float32, torch.float64, torch.complex64, torch.complex128])

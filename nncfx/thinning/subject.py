@@ -19,8 +19,6 @@ from nncfx.tracing import WeightSite
 from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.hooks.installation import unhooked
 
-__all__ = ["ThinningSubject", "subject_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class ThinningSubject:

@@ -18,17 +18,6 @@ from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.record.meta_weights import zeros
 
-__all__ = [
-    "Cut",
-    "Sizes",
-    "copy_without",
-    "cut_in_place",
-    "narrow_widths",
-    "resize",
-    "shapes_without",
-    "sized_on_the_way",
-]
-
 Sizes = dict[str, int | tuple[int, ...]]
 
 _NOTHING: Final[Mapping[str, torch.Tensor]] = MappingProxyType({})

@@ -30,8 +30,6 @@ from nncfx.tracing.calls.model_copy import whole_model
 from nncfx.tracing.calls.module_check import require_module
 from nncfx.tracing.hooks.dynamic_class import original_class
 
-__all__ = ["ThinResult", "thin"]
-
 _LOGGER = logging.getLogger(__name__)
 
 

@@ -21,18 +21,6 @@ from nncfx.tracing.calls.preservation import preserved
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 from nncfx.tracing.record.function_mode import watch_shapes
 
-__all__ = [
-    "ConstantOutputs",
-    "NothingProven",
-    "Proof",
-    "check_training",
-    "default_tolerance",
-    "proofs",
-    "relative_error",
-    "verify",
-    "worst_error",
-]
-
 Dead: TypeAlias = Mapping[int, tuple[int, Ids]]
 Proof: TypeAlias = tuple[ExampleInputs, list[torch.Tensor]]
 

@@ -30,8 +30,6 @@ from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.record.unreached_modules import branches_on_training
 
-__all__ = ["Work"]
-
 _GRAPH: Final = "GraphModule: widths that stand in the code of {} have changed"
 
 

@@ -27,8 +27,6 @@ from nncfx.tracing.calls.preservation import preserved
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.hooks.activation_hooks import OtherCallsError
 
-__all__ = ["captured_program", "check_other_sizes"]
-
 _ATEN: Final = torch.ops.aten
 _CHECKED: Final = frozenset({_ATEN._is_all_true.default, _ATEN._is_any_true.default})  # noqa: SLF001 (torch's names)
 _ASSERTING: Final = frozenset({_ATEN._assert_scalar.default, _ATEN._assert_async.msg})  # noqa: SLF001 (torch's names)

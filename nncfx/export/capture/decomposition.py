@@ -35,8 +35,6 @@ from typing_extensions import override
 
 from nncfx.export.capture.inplace_operations import is_inplace, replace_inplace_operations
 
-__all__ = ["QuicklyDecomposed"]
-
 _Table: TypeAlias = dict[Any, Callable[..., Any]]
 
 

@@ -12,8 +12,6 @@ from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError, did_you_mean
 
-__all__ = ["axes_by_argument", "batch_size", "batched_call", "named_options", "opened"]
-
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 _OPTIONS: Final = inspect.Parameter.VAR_KEYWORD
 

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from nncfx.graph.einsum import MatrixProduct, matrix_product
 
-__all__ = ["einsum"]
-
 
 def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """Return what `torch.einsum` does, by `torch.matmul` where it is a matrix product.

@@ -12,8 +12,6 @@ from torch import fx
 
 from nncfx.errors import ExportError
 
-__all__ = ["as_export_error", "makes_constants"]
-
 _OPERATION: Final = (
     re.compile(r"OpOverload\(op='([\w.:]+)'"),
     re.compile(r"target=torch\.ops\.([\w.]+)"),

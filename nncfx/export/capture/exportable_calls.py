@@ -18,8 +18,6 @@ from nncfx.export.capture.einsum_as_matmul import einsum
 
 # ruff: noqa: A002, ANN401 (torch's own signatures)
 
-__all__ = ["ATTENTION_AXES", "ExportableCalls"]
-
 ATTENTION_AXES: Final = 4
 """How many axes torch's exporter takes: batch, heads, length, features."""
 

@@ -9,8 +9,6 @@ from torch._ops import OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
-__all__ = ["is_inplace", "replace_inplace_operations"]
-
 
 def replace_inplace_operations(graph: fx.Graph) -> bool:
     """Replace `relu_`, `add_` and the like by `relu`, `add`; return whether none is left.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from onnxscript.rewriter._pattern_ir import Constant
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
-__all__ = ["patched_exporter"]
-
 
 @contextlib.contextmanager
 def patched_exporter() -> Iterator[None]:

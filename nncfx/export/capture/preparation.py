@@ -21,8 +21,6 @@ from nncfx.tracing.calls.preservation import preserved, without_keeping
 from nncfx.tracing.hooks.dynamic_class import change_class, spec_of
 from nncfx.tracing.record.parameter_writes import ParameterWrites, WatchedWrites
 
-__all__ = ["check_writable", "inferring", "plain", "run_once", "warn_idle_quantizers"]
-
 _LOGGER = logging.getLogger(__name__)
 
 

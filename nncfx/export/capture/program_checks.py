@@ -11,8 +11,6 @@ from torch import nn
 from nncfx.errors import ExportError
 from nncfx.quantization import Quantizer
 
-__all__ = ["Shapes", "check_captured", "quantizer_inputs"]
-
 _LOGGER = logging.getLogger(__name__)
 _POOLINGS: Final = frozenset({"aten.avg_pool2d.default", "aten.avg_pool3d.default"})
 _DIVISOR: Final = 6

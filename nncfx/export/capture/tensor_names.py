@@ -11,8 +11,6 @@ from nncfx.errors import ArgumentError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["name_open_axes", "name_outputs", "names_of_outputs", "rename"]
-
 
 def names_of_outputs(output: object) -> list[str]:
     """Return a name for each tensor of a model's output: its keys, or `output`, `output_1`."""

@@ -12,8 +12,6 @@ from torch.utils import _pytree as pytree
 
 from nncfx.errors import ExportError
 
-__all__ = ["writable_outputs"]
-
 _LOGGER = logging.getLogger(__name__)
 _LEAVES: Final = (torch.Tensor, bool, int, float, complex, str, type(None))
 

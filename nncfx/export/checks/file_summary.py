@@ -10,8 +10,6 @@ from typing import Any, Final, final
 
 from nncfx.export.ir.onnx_file import read_onnx
 
-__all__ = ["ONNXSummary", "summarize_onnx"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

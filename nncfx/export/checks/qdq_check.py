@@ -14,8 +14,6 @@ from nncfx.targets import Target, target_named
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["QDQViolation", "qdq_violations", "warn_float_operations"]
-
 _LOGGER = logging.getLogger(__name__)
 _WITHOUT_KERNEL: Final = frozenset({"ConvTranspose"})
 _CLAMPS: Final = frozenset({"Clip", "Relu"})

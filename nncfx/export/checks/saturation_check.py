@@ -16,13 +16,6 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = [
-    "overflowing_layers",
-    "overflowing_readers",
-    "warn_overflow",
-    "warn_program_overflow",
-]
-
 _MOST: Final = 64
 """Two products of it with 255 fit into 16 bits."""
 _MEND: Final = (

@@ -13,8 +13,6 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["patterned_layers", "warn_unused_pattern"]
-
 _LOGGER = logging.getLogger(__name__)
 _KEPT: Final = 2
 _OF: Final = 4

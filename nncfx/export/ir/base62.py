@@ -3,8 +3,6 @@
 import string
 from typing import Final
 
-__all__ = ["from_base62", "to_base62"]
-
 _DIGITS: Final = string.digits + string.ascii_letters
 
 

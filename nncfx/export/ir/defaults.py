@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["leave_out_defaults"]
-
 _UNDECLARED: Final[Mapping[str, int]] = MappingProxyType({"strides": 1, "dilations": 1, "pads": 0})
 """Defaults along each axis that the specification has in words, and no schema."""
 _MISREAD: Final = frozenset({("STFT", "onesided")})

@@ -20,8 +20,6 @@ from onnxscript.function_libs.torch_lib.ops import core, nn
 
 # ruff: noqa: ANN401 (symbolic values of the exporter)
 
-__all__ = ["exact_translations"]
-
 op: Final[Any] = opset20
 _SMALL: Final = 0.5
 """Below it `log1p` and `expm1` are corrected; above, the plain form loses nothing."""

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from nncfx.export.ir.integer_weights import IntegerWeight
 
-__all__ = ["PASSES_KEY", "Draft", "ExportPass", "run_passes"]
-
 PASSES_KEY: Final = "nncfx.passes"
 """The metadata of a node that names the passes that made or changed it, in their order."""
 

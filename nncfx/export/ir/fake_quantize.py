@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 
 # ruff: noqa: ANN401 (symbolic values of the exporter)
 
-__all__ = [
-    "DOMAIN",
-    "FAKE_QUANTIZE",
-    "Grid",
-    "grid_of",
-    "is_fake_quantize",
-    "translations",
-]
-
 DOMAIN: Final = "nncfx"
 """The domain of the node that stands for a fake-quantize until it is lowered."""
 

@@ -12,21 +12,6 @@ from nncfx.errors import ExportError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = [
-    "add_constant",
-    "constant_of",
-    "consumers",
-    "input_of",
-    "insert_after_value",
-    "new_node",
-    "node_like",
-    "nodes_of",
-    "put_before",
-    "replace_node",
-    "shared_constant",
-    "sole_consumer",
-]
-
 
 def constant_of(value: "ir.Value | None") -> npt.NDArray[Any] | None:
     """Return the constant that `value` holds; None when it is computed or absent."""

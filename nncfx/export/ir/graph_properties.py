@@ -10,8 +10,6 @@ from nncfx.export.ir.graph_edits import constant_of, input_of
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["GRAPH_PROPERTIES"]
-
 
 def _narrow_values(graph: "ir.Graph") -> list[str]:
     import onnx_ir as ir

@@ -11,15 +11,6 @@ from nncfx.export.ir.graph_edits import constant_of, consumers
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = [
-    "fits_all_readers",
-    "is_movement",
-    "is_quantized",
-    "moved_outputs",
-    "pads_with_zeros",
-    "quantizer_of_inputs",
-]
-
 # Operators whose outputs are elements of input 0: rounding before or after them is the same.
 _MOVEMENTS: Final = frozenset(
     {

@@ -29,8 +29,6 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["IntegerWeight", "integer_weights", "store"]
-
 
 _JOINING: Final = frozenset({"Concat", "Expand", "Tile"})
 

@@ -11,8 +11,6 @@ from nncfx.export.ir.graph_edits import constant_of
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["BIAS", "CONTRACTIONS", "OUTPUT_AXIS", "is_dequantized", "stored_integers"]
-
 CONTRACTIONS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """The operators that multiply and sum up; their first two inputs are what they multiply."""
 

@@ -12,15 +12,6 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = [
-    "activation_grid",
-    "int4_type",
-    "number_type",
-    "signed_grid",
-    "unsigned_grid",
-    "weight_grid",
-]
-
 _INT8_OFFSET: Final = 128
 _SEVEN_BITS: Final = 127
 _RANGES: Final = {

@@ -8,8 +8,6 @@ from nncfx.errors import ExportError, needing
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["read_onnx"]
-
 
 def read_onnx(path: str | os.PathLike[str], *, checks: bool = False) -> "onnx.ModelProto":
     """Return the model in the file at `path`; weights in a file of their own are not read.

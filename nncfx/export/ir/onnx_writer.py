@@ -15,8 +15,6 @@ from nncfx.errors import ExportError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["write_onnx"]
-
 _ONE_FILE: Final = 2**28
 """Bytes of weights up to which they stand in the file itself.
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-__all__ = ["explain", "is_recorded", "record_passes"]
-
 _NONE: Final = ""
 """The first list of passes: that of nodes that stand as torch exported them."""
 

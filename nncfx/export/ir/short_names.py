@@ -9,8 +9,6 @@ from nncfx.export.ir.base62 import to_base62
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["is_number_format", "shorten_names"]
-
 _CONVERSIONS: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _OF_CONSTANTS: Final = frozenset({"Cast", "Mul"})
 """Integers of four bits are cast, the scales of a bias are multiplied."""

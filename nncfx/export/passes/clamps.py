@@ -22,13 +22,6 @@ from nncfx.export.ir.layer_inputs import CONTRACTIONS
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = [
-    "clamp_by_quantizers",
-    "keep_quantizers_apart",
-    "remove_identities",
-    "remove_implied_clamps",
-]
-
 _KERNELS: Final = frozenset({*CONTRACTIONS, "Add"})
 """What a runtime computes in integers only if a quantizer is next."""
 _NEUTRAL: Final[Mapping[str, float]] = MappingProxyType({"Add": 0, "Sub": 0, "Mul": 1, "Div": 1})

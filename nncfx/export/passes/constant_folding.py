@@ -17,8 +17,6 @@ from nncfx.export.ir.layer_inputs import CONTRACTIONS
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["constant_nodes", "store_constant_values"]
-
 _REPEATS: Final = frozenset({"Expand", "Tile"})
 _LARGEST: Final = 2**22
 """Values; a larger product stays one, since the file would grow by it."""

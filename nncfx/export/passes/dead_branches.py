@@ -12,8 +12,6 @@ from nncfx.export.ir.layer_inputs import BIAS, CONTRACTIONS, is_dequantized, sto
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["leave_out_dead_branches"]
-
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 _FIRST: Final = 4096
 """Entries of a weight that are looked at before all of them are: most have others than zeros."""

@@ -21,8 +21,6 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["look_up_integers", "share_tied_tables"]
-
 _DOMAIN: Final = "com.microsoft"
 _GATHER_POINTS: Final = "GatherND"
 _MIDDLE: Final = 128

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-__all__ = ["upcast_to_float32"]
-
 _LOGGER = logging.getLogger(__name__)
 _TYPE_ATTRIBUTES: Final = ("to", "dtype")
 

@@ -16,8 +16,6 @@ from nncfx.storage.models.norm_statistics import norm_affine
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["fold_batch_norms", "rescaled"]
-
 
 def fold_batch_norms(graph: "ir.Graph", weights: list[IntegerWeight]) -> None:
     """Fold each batch norm behind a layer with an integer weight into that weight's scale.

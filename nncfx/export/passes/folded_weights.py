@@ -22,8 +22,6 @@ from nncfx.export.ir.graph_edits import (
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["decode_on_loading", "pack_int4"]
-
 _RECURRENT: Final = frozenset({"GRU", "LSTM", "RNN"})
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 _MOVES: Final = frozenset({"Reshape", "Transpose", "Unsqueeze"})

@@ -20,8 +20,6 @@ from nncfx.export.passes.clamps import (
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["arrange_quantizers", "quantizer_like"]
-
 
 def arrange_quantizers(graph: "ir.Graph") -> None:
     """Rearrange the fake-quantize nodes of activations in `graph`.

@@ -29,8 +29,6 @@ from nncfx.export.passes.gemm_fusion_guards import (
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["add_fusion_barriers", "add_quantizer_barriers", "maximum_with_least"]
-
 _CHANNELS: Final = 1
 """Axis of the channels in what a convolution or a `Gemm` reads."""
 _PASSED: Final = frozenset({"QuantizeLinear", "DequantizeLinear", "Relu", "Clip"})

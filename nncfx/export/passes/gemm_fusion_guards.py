@@ -19,13 +19,6 @@ from nncfx.export.ir.layer_inputs import is_dequantized
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = [
-    "prevent_bias_fusion",
-    "prevent_clamp_fusion",
-    "prevent_quantizer_fusion",
-    "prevent_result_fusion",
-]
-
 _CLAMPS: Final = frozenset({"Clip", "Relu"})
 _MATRIX_NDIM: Final = 2
 

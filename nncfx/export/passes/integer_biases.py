@@ -21,8 +21,6 @@ from nncfx.export.ir.layer_inputs import BIAS, OUTPUT_AXIS
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["add_integer_biases", "separate_biases"]
-
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 _LARGEST: Final = 2**30
 """Of a bias in integers: half of what 32 bits hold, the other half is for the products."""

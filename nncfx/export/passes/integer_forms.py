@@ -25,15 +25,6 @@ from nncfx.export.passes.fusion_barriers import maximum_with_least
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = [
-    "average_padding_in_float",
-    "leave_out_borders",
-    "scale_after_products",
-    "use_global_pooling",
-    "use_matrix_products",
-    "wrap_by_slices",
-]
-
 _LOGGER = logging.getLogger(__name__)
 
 _IMAGE_NDIM: Final = 4

@@ -20,8 +20,6 @@ from nncfx.export.ir.integer_weights import IntegerWeight
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["IN_FLOAT", "pack_weights"]
-
 _DOMAIN: Final = "com.microsoft"
 _BLOCKS: Final = (16, 32, 64, 128, 256)
 _LONGEST: Final = 32

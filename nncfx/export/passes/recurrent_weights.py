@@ -20,8 +20,6 @@ from nncfx.targets import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["arrange_recurrent_weights", "write_recurrent_weights_in_float"]
-
 _LOGGER = logging.getLogger(__name__)
 _LAYERS: Final = frozenset({"GRU", "LSTM", "RNN"})
 _WEIGHTS: Final = (1, 2)

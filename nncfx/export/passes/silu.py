@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     import onnx_ir as ir
 
-__all__ = ["quantize_silu"]
-
 _LARGEST: Final = SIGMOID_STEPS - 1
 
 

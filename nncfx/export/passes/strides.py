@@ -14,8 +14,6 @@ from nncfx.export.passes.fusion import quantizer_like
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["blocks_as_channels", "subsample_pixels", "use_space_to_depth_stem"]
-
 _FEW_CHANNELS: Final = 4
 _BLOCK: Final = 2
 

@@ -25,8 +25,6 @@ from nncfx.targets import TARGETS
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.inputs import own_tensors
 
-__all__ = ["export_program"]
-
 _X86: Final = TARGETS["onnxruntime"]
 _BATCH_NORM: Final = torch.ops.aten.batch_norm.default
 _LAYERS: Final = frozenset(

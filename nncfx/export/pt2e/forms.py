@@ -5,8 +5,6 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-__all__ = ["dequantize_where_read"]
-
 _ATEN: Final = torch.ops.aten
 _MOVES: Final = frozenset(
     {

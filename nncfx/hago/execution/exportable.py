@@ -9,8 +9,6 @@ from nncfx.quantization import PlannedQuantizer, QuantizationPlan, QuantizerSpec
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.targets import Hardware, target_with
 
-__all__ = ["exportable_model"]
-
 _MOST_BITS = 16
 """What ONNX has quantized numbers for."""
 

@@ -18,15 +18,6 @@ from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import ExampleInputs, Insertion, PostSite, Priority, run
 from nncfx.tracing.hooks.spelled_functions import is_known_function
 
-__all__ = [
-    "GraphStatistics",
-    "OperationStatistics",
-    "TensorSummary",
-    "inspect_plan",
-    "real_outputs",
-    "simulated_outputs",
-]
-
 _BAR: Final = 30
 
 

@@ -14,8 +14,6 @@ from nncfx.network import NNCFNetwork
 from nncfx.targets import Hardware
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["Quantizer", "create_quantizer"]
-
 
 class Quantizer:
     """Makes the graphs that a strategy describes; made by `create_quantizer`.

@@ -21,8 +21,6 @@ from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["QuantizedGraph", "requantized"]
-
 
 def requantized(data: Tensor, plan: EdgePlan) -> Tensor:
     """Return integers (int64) or floats (float64) as `plan` wants them, from what arrives."""

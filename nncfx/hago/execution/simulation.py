@@ -17,15 +17,6 @@ from nncfx.hago.strategy.edge_plan import BiasPlan, EdgePlan, Plan, has_channel_
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, PostSite, PreSite, Priority, Site, WeightSite
 
-__all__ = [
-    "HookSites",
-    "SimQ",
-    "SimulatedBias",
-    "SimulatedGraph",
-    "as_floats",
-    "simulate_quantize",
-]
-
 ALGORITHM: Final = "hago"
 
 

@@ -15,8 +15,6 @@ from nncfx.tracing.calls.function_names import Kind, kind, spelling
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.hooks.chain import substitute
 
-__all__ = ["Program", "Step", "Value", "record"]
-
 
 @dataclass(frozen=True)
 class Value:

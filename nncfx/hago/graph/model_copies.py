@@ -7,8 +7,6 @@ from nncfx.network import NNCFNetwork, unwrap
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["plain_copy"]
-
 
 def plain_copy(model: nn.Module) -> nn.Module:
     """Return a copy of `model` that is not wrapped.

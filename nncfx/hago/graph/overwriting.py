@@ -7,8 +7,6 @@ from nncfx.graph import Operation
 from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.operators import operation_kind
 
-__all__ = ["changes_in_place", "overwritable_edges"]
-
 _ALLOCATING: Final = frozenset(
     {
         *("add", "avg_pool", "concat", "conv", "conv_transpose", "linear", "matmul"),

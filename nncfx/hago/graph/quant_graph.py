@@ -20,8 +20,6 @@ from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.module_check import require_module
 
-__all__ = ["Node", "NodeKind", "QuantEdge", "QuantGraph", "prepare_graph"]
-
 _BIAS_PORT: Final = 2
 
 

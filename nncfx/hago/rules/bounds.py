@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from nncfx.graph import Operation, operation_macs
 from nncfx.operators import CONTRACTIONS, MOVEMENTS, operation_kind
 
-__all__ = ["largest_sum"]
-
 
 def largest_sum(operation: Operation, largest: Sequence[float]) -> float:
     """Return the largest magnitude of the output, given that of each input; without the bias.

@@ -10,8 +10,6 @@ from typing import Final
 import torch
 from torch import Tensor
 
-__all__ = ["FixedPoint", "fixed_point", "rescaled_floats", "rescaled_integers", "wrapped"]
-
 _BITS: Final = 22
 _LARGEST_SHIFT: Final = 62
 """A product of 53 bits shifted by so much is zero, as by more."""

@@ -13,8 +13,6 @@ from nncfx.hago.rules.fixed_point import wrapped
 from nncfx.operators import KINDS, Rules, operation_kind
 from nncfx.tracing.hooks.spelled_functions import is_known_function
 
-__all__ = ["IntegerCall", "IntegerKernel", "integer_kernel", "integer_result", "narrow"]
-
 _REGISTERS: Final[Mapping[int, torch.dtype]] = {
     8: torch.int8,
     16: torch.int16,

@@ -11,16 +11,6 @@ from nncfx.graph import Operation
 from nncfx.operators import KINDS, MOVEMENTS, Rules
 from nncfx.tracing.hooks.spelled_functions import is_known_function
 
-__all__ = [
-    "InferScale",
-    "Rectify",
-    "infer_scale",
-    "keeps_scale",
-    "output_scale",
-    "rectified_scales",
-    "rectify",
-]
-
 InferScale: TypeAlias = Callable[[Sequence[Tensor], Operation], Tensor]
 """From the scales at the inputs to the scale of the output. A scale is a float64 tensor: a scalar,
 or one value per output channel, shaped to broadcast against the output."""

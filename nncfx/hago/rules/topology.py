@@ -11,8 +11,6 @@ from nncfx.hago.rules.scale_rules import infer_scale
 from nncfx.operators import CONTRACTIONS, MOVEMENTS, operator_of
 from nncfx.targets import Hardware
 
-__all__ = ["Override", "Topology", "default_override", "moves_freely", "quantize_topology"]
-
 Override: TypeAlias = Callable[[Node], bool | None]
 """Says of a call whether it is quantized, whatever the hardware says; None leaves it to that."""
 

@@ -9,8 +9,6 @@ from nncfx.hago.search.tuners import Bits, Tuner
 from nncfx.hago.strategy.choice_space import Choices
 from nncfx.search import TrustRegion, next_in_trust_region
 
-__all__ = ["BayesianTuner"]
-
 
 class BayesianTuner(Tuner):
     """A Gaussian process over the bits of all edges that have a choice, in a trust region.

@@ -12,16 +12,6 @@ from nncfx.hago.strategy.choice_space import Choices, select_descriptors
 from nncfx.hago.strategy.strategy import Strategy
 from nncfx.targets import DTYPES, Hardware
 
-__all__ = [
-    "Cost",
-    "average_weight_bits",
-    "budgeted",
-    "cost_table",
-    "running_cost",
-    "weight_bits",
-    "weight_bytes",
-]
-
 Cost: TypeAlias = Callable[[Strategy], float]
 
 _FLOAT_BITS: Final = 32

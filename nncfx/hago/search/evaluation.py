@@ -22,16 +22,6 @@ from nncfx.targets import Hardware
 from nncfx.tracing import ExampleInputs, run
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = [
-    "Evaluate",
-    "Evaluator",
-    "LabelledBatches",
-    "evaluations",
-    "finite",
-    "labelled",
-    "top1_accuracy",
-]
-
 _Candidate = TypeVar("_Candidate")
 
 LabelledBatches: TypeAlias = Sequence[tuple[ExampleInputs, Tensor]]

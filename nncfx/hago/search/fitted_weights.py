@@ -12,8 +12,6 @@ from nncfx.hago.strategy.strategy import Strategy, Threshold
 from nncfx.quantization import QuantizerSpec, RangeRequest
 from nncfx.quantization.ranges.calibration import weight_range
 
-__all__ = ["FittedWeights"]
-
 _MOST_BITS: Final = 16
 """Of what quantizers have; wider weights keep their thresholds."""
 

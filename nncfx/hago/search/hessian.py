@@ -13,8 +13,6 @@ from nncfx.narration import tracked
 from nncfx.tracing import run
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["hessian_sensitivities"]
-
 
 def hessian_sensitivities(
     evaluator: Evaluator, choices: Choices, probes: int = 4, seed: int = 0

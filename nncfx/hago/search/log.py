@@ -13,17 +13,6 @@ from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.strategy.strategy import Strategy, require_hash
 from nncfx.storage.formats.line_file import LineFile, could_begin, json_line, read_lines
 
-__all__ = [
-    "LOG_VERSION",
-    "PathLike",
-    "TrialLog",
-    "TrialRecord",
-    "append_record",
-    "best_strategy",
-    "better_record",
-    "read_log",
-]
-
 LOG_VERSION: Final = 1
 """Written in every line."""
 

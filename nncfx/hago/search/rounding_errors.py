@@ -15,8 +15,6 @@ from nncfx.narration import tracked
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, Priority, run
 
-__all__ = ["EdgeWatch", "rounding_errors", "watched_model"]
-
 
 class EdgeWatch(nn.Module):
     """A hook that leaves the values on an edge as they are, and looks at them.

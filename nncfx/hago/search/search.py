@@ -41,16 +41,6 @@ from nncfx.narration import tracked
 from nncfx.targets import Hardware
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = [
-    "TUNERS",
-    "QuantizeSettings",
-    "Score",
-    "SearchSpace",
-    "run_search",
-    "search_quantize_strategy",
-    "search_space",
-]
-
 Score: TypeAlias = Callable[[Strategy, float], float]
 """What is maximised, given a strategy and its accuracy."""
 

@@ -18,13 +18,6 @@ from nncfx.quantization.analysis.bit_allocation import WidthTable
 from nncfx.tracing import run
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = [
-    "SensitivityGreedyTuner",
-    "divergence",
-    "edge_sensitivities",
-    "smoothed_sensitivities",
-]
-
 
 @torch.no_grad()
 def divergence(model: nn.Module, batches: LabelledBatches) -> float:

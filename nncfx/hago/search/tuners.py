@@ -16,17 +16,6 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError
 from nncfx.hago.strategy.choice_space import Choices
 
-__all__ = [
-    "BatchedGreedySearchTuner",
-    "Bits",
-    "DefaultSettingTuner",
-    "GreedySearchTuner",
-    "GreedySquashTuner",
-    "RandomSearchTuner",
-    "SimulatedAnnealingTuner",
-    "Tuner",
-]
-
 Bits: TypeAlias = tuple[int, ...]
 """A candidate: the bits of every quantized edge."""
 

@@ -10,8 +10,6 @@ from nncfx.hago.rules.topology import Topology, moves_freely
 from nncfx.operators import operator_of
 from nncfx.targets import DTYPES, Descriptor, Hardware
 
-__all__ = ["Choices", "choice_space", "searched_space", "select_descriptors"]
-
 MIN_BITS: Final = 4
 """The fewest bits that are tried."""
 

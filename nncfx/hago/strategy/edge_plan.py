@@ -21,8 +21,6 @@ from nncfx.hago.strategy.strategy import FEWEST_BITS, MOST_BITS, Strategy
 from nncfx.operators import operation_kind, operator_of
 from nncfx.targets import DTYPES, Descriptor, Hardware
 
-__all__ = ["BiasPlan", "EdgePlan", "Plan", "Planner", "has_channel_scales", "make_plan"]
-
 _NARROW: Final = 8
 """Kernels whose output has at most so many bits sum in the accumulator and requantize at last."""
 

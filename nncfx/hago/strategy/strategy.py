@@ -10,15 +10,6 @@ from nncfx.hago.rules.topology import Topology
 from nncfx.json_codec import Limits, decode, encode
 from nncfx.targets import Hardware
 
-__all__ = [
-    "FEWEST_BITS",
-    "MOST_BITS",
-    "Strategy",
-    "Threshold",
-    "require_hash",
-    "require_inputs",
-]
-
 FEWEST_BITS: Final = 2
 MOST_BITS: Final = 32
 """What integers have at least, with a sign, and at most."""

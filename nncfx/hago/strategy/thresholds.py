@@ -22,8 +22,6 @@ from nncfx.targets import Hardware
 from nncfx.tracing import ExampleInputs, TracedCall, trace
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["THRESHOLD_METHODS", "estimate_thresholds"]
-
 _BYTES: Final = QuantizerSpec()
 _ROUNDED: Final = "power2_range"
 

@@ -16,8 +16,6 @@ from nncfx.quantization.budgets import Evaluate, metric_of
 from nncfx.quantization.quantize import quantize
 from nncfx.quantization.ranges.calibration import calibration_inputs
 
-__all__ = ["AccuracyControl", "Attempt", "quantize_with_accuracy_control"]
-
 _RANKING_SAMPLES = 32
 
 

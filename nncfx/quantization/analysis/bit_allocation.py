@@ -6,8 +6,6 @@ from typing import Final, TypeAlias
 
 from nncfx.errors import ArgumentError, SearchError, needing
 
-__all__ = ["WidthTable", "allocate_bits"]
-
 WidthTable: TypeAlias = Sequence[Mapping[int, float]]
 """For every place that has a width, a number for each of its choices of bits."""
 

@@ -30,14 +30,6 @@ from nncfx.tracing.calls.tensors import tensors_in
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = [
-    "ErrorReport",
-    "TensorError",
-    "layer_sensitivities",
-    "output_errors",
-    "quantization_errors",
-]
-
 
 class TensorError(NamedTuple):
     """How far one tensor of a quantized model is from what it should be.

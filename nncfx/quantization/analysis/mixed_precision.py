@@ -23,8 +23,6 @@ from nncfx.quantization.placement.placement_options import SpecRequest
 from nncfx.quantization.quantize import quantize
 from nncfx.quantization.weight_only import quantize_weights
 
-__all__ = ["MixedPrecision", "quantize_mixed"]
-
 _BYTE: Final = 8
 _CLOSE: Final = 0.01
 """Sizes this near to each other are not told apart."""

@@ -13,14 +13,6 @@ from nncfx.quantization.ranges.calibration import calibration_inputs
 from nncfx.quantization.ranges.observation import quantizers_of
 from nncfx.tracing import WeightSite
 
-__all__ = [
-    "WeightWidths",
-    "WidthCandidates",
-    "hooks_by_weight",
-    "measure_widths",
-    "parameter_bytes",
-]
-
 _SAMPLES: Final = 32
 """Examples on which harm is measured."""
 _BYTE: Final = 8

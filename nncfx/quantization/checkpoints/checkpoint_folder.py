@@ -17,8 +17,6 @@ from nncfx.storage.checksum import crc32
 from nncfx.storage.formats.whole_file import open_file, write_whole, writing
 from nncfx.untrusted import read_json
 
-__all__ = ["IN_FLOAT", "ShardWriter", "Shards"]
-
 _LOGGER = logging.getLogger(__name__)
 _INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"

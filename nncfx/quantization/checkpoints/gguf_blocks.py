@@ -13,8 +13,6 @@ from nncfx.errors import ArgumentError
 from nncfx.quantization.packing.layouts import float4_nibbles, power_of_two_bytes, unsigned
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
-__all__ = ["BLOCK", "BlockType", "block_type"]
-
 BLOCK: Final = 32
 """Consecutive weights of a row that share a scale."""
 

@@ -27,8 +27,6 @@ from nncfx.storage.models.integer_tensor import IntegerTensor
 if TYPE_CHECKING:
     from gguf import GGUFReader, GGUFWriter, ReaderField, ReaderTensor
 
-__all__ = ["write_gguf"]
-
 _TABLES: Final = frozenset({"token_embd.weight", "output.weight"})
 """What GGUF calls the embedding and the head."""
 

@@ -31,8 +31,6 @@ from nncfx.storage.checksum import crc32
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, as_call
 
-__all__ = ["empty_model", "quantize_checkpoint"]
-
 _REST: Final = "rest"
 """The shard of what is outside of the blocks."""
 

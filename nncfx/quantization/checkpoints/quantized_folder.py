@@ -11,8 +11,6 @@ from nncfx.quantization.packing.layouts import LAYOUTS, Layout
 from nncfx.storage.formats.whole_file import read_object
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
-__all__ = ["QuantizedFolder"]
-
 _LAYOUT: Final = "compressed-tensors"
 _MARK: Final = "weight_scale"
 """A part that each quantized matrix has."""

@@ -17,18 +17,6 @@ from nncfx.schemes.wide_floats import wide
 from nncfx.storage.models.codebooks import from_codes, nearest_codes
 from nncfx.tracing.calls.tensors import is_transformed
 
-__all__ = [
-    "FLOAT8_DTYPES",
-    "along_axis",
-    "fake_quantize",
-    "from_rows",
-    "qparams_from_range",
-    "qparams_from_threshold",
-    "range_of",
-    "rows_of",
-    "to_integers",
-]
-
 FLOAT8_DTYPES: Final = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
 _SMALLEST = 2.0**-100
 """A scale is at least this: what is all zero has some grid, too."""

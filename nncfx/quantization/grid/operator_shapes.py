@@ -5,8 +5,6 @@ from typing import Final
 import torch
 from torch import Tensor
 
-__all__ = ["know_shapes"]
-
 _WITH_MASK: Final = (
     "fake_quantize_per_tensor_affine_cachemask",
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",

@@ -10,13 +10,6 @@ from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.targets import Target
 from nncfx.tracing import Site, WeightSite
 
-__all__ = [
-    "FloatOperation",
-    "PlannedQuantizer",
-    "QuantizationPlan",
-    "Tensor",
-]
-
 Tensor = tuple[str, int]
 """An output of an operation, or an input of the model: address and port."""
 

@@ -12,8 +12,6 @@ from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_ra
 from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.spec import QuantizerSpec
 
-__all__ = ["Quantizer"]
-
 
 @final
 class Quantizer(nn.Module):

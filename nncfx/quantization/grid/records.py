@@ -17,8 +17,6 @@ from nncfx.targets import TARGETS, target_named
 from nncfx.tracing import Insertion, PostSite, PreSite, Site, WeightSite
 from nncfx.tracing.hooks.validation import check_algorithm
 
-__all__ = ["check_axes", "insertions_from", "plan_records", "quantizer_records"]
-
 _SITES: dict[str, type[Site]] = {"weight": WeightSite, "pre": PreSite, "post": PostSite}
 _MOST: Final = 2**31
 """Scales of all quantizers; a file that asks for more is damaged."""

@@ -6,8 +6,6 @@ from typing import Final, Literal
 from nncfx.errors import ArgumentError
 from nncfx.storage.models.codebooks import CODEBOOKS
 
-__all__ = ["FLOAT8_MAX", "MOST_BITS", "Mode", "QuantizerSpec", "fitting_group"]
-
 Mode = Literal["symmetric", "asymmetric", "float8_e4m3", "float8_e5m2", "nf4", "float4_e2m1"]
 
 FLOAT8_MAX: Final = {"float8_e4m3": 448.0, "float8_e5m2": 57344.0}

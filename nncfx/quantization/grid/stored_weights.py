@@ -15,8 +15,6 @@ from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.storage.models.torch_bits import NAMES
 from nncfx.tracing import WeightSite
 
-__all__ = ["integer_weights", "on_grid", "sole_quantizers"]
-
 _BYTE: Final = 8
 
 

@@ -17,8 +17,6 @@ from nncfx.quantization.placement.operands import WITH_WEIGHT
 from nncfx.tracing.record.constant_operands import constant_operands
 from nncfx.tracing.record.tensor_writes import written_tensors
 
-__all__ = ["NO_CHANGES", "ChangedBuffers", "changed_buffers"]
-
 _LOGGER = logging.getLogger(__name__)
 
 

@@ -9,8 +9,6 @@ from nncfx.quantization.placement.operands import WITH_WEIGHT, Operands, operand
 from nncfx.quantization.placement.transposed_weights import transposed_weights
 from nncfx.tracing.record.constant_operands import constant_operands
 
-__all__ = ["graph_operands"]
-
 
 def graph_operands(graph: NNCFGraph, changed: ChangedBuffers) -> Mapping[str, Operands]:
     """Return the operands of each operation, by address.

@@ -5,8 +5,6 @@ from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
 from nncfx.quantization.placement.placement_options import SpecRequest
 from nncfx.targets import DTYPES, Hardware
 
-__all__ = ["activation_spec", "weight_spec"]
-
 
 def activation_spec(
     hardware: Hardware, request: SpecRequest, dtype: str

@@ -13,15 +13,6 @@ from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.targets import Target
 from nncfx.tracing import Insertion, Priority, WeightSite
 
-__all__ = [
-    "hooks_of",
-    "insert_quantizers",
-    "insertions_of",
-    "place_quantizers",
-    "planned_target",
-    "plans_of",
-]
-
 
 def place_quantizers(
     model: NNCFNetwork, plan: QuantizationPlan, *, at_all_names: bool = True

@@ -10,8 +10,6 @@ from nncfx.graph.einsum import MatrixProduct, matrix_product
 from nncfx.graph.operations import STRIDED
 from nncfx.operators import CONTRACTIONS, operation_kind, operator_of
 
-__all__ = ["WITH_WEIGHT", "Operands", "operands_of"]
-
 _FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 _ARITHMETIC: Final = frozenset({"add", "mul", "sub", "div"})
 WITH_WEIGHT: Final = frozenset({*CONTRACTIONS, "embedding"})

@@ -16,8 +16,6 @@ from nncfx.processors import byte_sums_saturate
 from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.targets import Hardware
 
-__all__ = ["OverflowFix", "warn_saturation", "with_overflow_fix", "with_saturation"]
-
 _LOGGER = logging.getLogger(__name__)
 OverflowFix = Literal["enable", "disable", "first_layer_only"]
 _CHOICES = ("enable", "disable", "first_layer_only")

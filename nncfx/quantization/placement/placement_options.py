@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from nncfx.errors import ArgumentError
 from nncfx.quantization.grid.spec import Mode
 
-__all__ = ["PlacementOptions", "SpecRequest"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SpecRequest:

@@ -19,8 +19,6 @@ from nncfx.quantization.placement.placement_options import PlacementOptions
 from nncfx.quantization.placement.plan_quantizers import plan_quantizers
 from nncfx.targets import Hardware, Target, hardware_named, target_with
 
-__all__ = ["plan_model", "warn_of_plan"]
-
 _LOGGER = logging.getLogger(__name__)
 _LOGGED: Final = CONTRACTIONS | {"attention", "recurrent"}
 """The kinds that take most of the time: one that stays in float triggers a warning."""

@@ -29,8 +29,6 @@ from nncfx.quantization.placement.scope_check import check_scopes
 from nncfx.targets import DTYPES, Descriptor, Hardware
 from nncfx.tracing import PostSite, PreSite, WeightSite
 
-__all__ = ["plan_quantizers"]
-
 _FOLLOWING = frozenset({*MOVEMENTS, "clip", "relu"})
 """Kinds that ask for nothing: their inputs are quantized if a reader of their output asks."""
 

@@ -14,8 +14,6 @@ from nncfx.quantization.grid.plan import Tensor
 from nncfx.targets import Hardware
 from nncfx.tracing import PostSite, PreSite, Site
 
-__all__ = ["Requests", "fused_chain", "is_model_input"]
-
 _MASKING: Final = 1e4
 """Such numbers stand for minus infinity: a grid that reaches so far has no steps for others."""
 

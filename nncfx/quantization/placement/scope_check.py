@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from nncfx.errors import GraphError
 from nncfx.graph import NNCFGraph
 
-__all__ = ["check_scopes"]
-
 
 def check_scopes(graph: NNCFGraph, scopes: Iterable[str], place: str) -> None:
     """Refuse the first of `scopes`, given as `place`, that no operation of `graph` matches.

@@ -5,8 +5,6 @@ from typing import Final
 
 from nncfx.graph import NNCFGraph, Operation
 
-__all__ = ["transposed_weights"]
-
 _FUNCTIONS: Final = frozenset({"T", "mT", "swapaxes", "swapdims", "t", "transpose"})
 
 

@@ -24,8 +24,6 @@ from nncfx.quantization.preparation.layer_chains import (
 from nncfx.storage.models.norm_statistics import norm_affine
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["fold_batch_norms", "folded", "folded_norms", "without_norms"]
-
 _MARK: Final = "_nncfx_folded_into"
 """The attribute of an `nn.Identity` in a batch norm's place: the name of the layer that has it."""
 

@@ -26,8 +26,6 @@ from nncfx.quantization.ranges.observation import (
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, PostSite, Site
 
-__all__ = ["BatchMeans", "FloatMeans", "channel_means", "correct_biases", "noting_means"]
-
 _MASSIVE: Final = 4
 """Norm of a token, over the median of those in the batch, from which it does not count."""
 

@@ -17,8 +17,6 @@ from nncfx.quantization.ranges.observation import warn_if_none
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["equalization_scales", "equalize_layers", "input_ranges", "scale_inputs"]
-
 _FUNCTIONS: Final = functions_of("conv", "linear")
 _ELEMENTWISE: Final = frozenset(
     ["relu", "relu_", "leaky_relu", "leaky_relu_", "prelu", "dropout", "dropout_"],

@@ -16,17 +16,6 @@ from nncfx.quantization.placement.operands import operands_of
 from nncfx.quantization.placement.transposed_weights import transposed_weights
 from nncfx.tracing import ExampleInputs, trace
 
-__all__ = [
-    "CONVOLUTIONS",
-    "Layer",
-    "TransposedConv",
-    "find_layers",
-    "graph_without_hooks",
-    "reader_behind",
-    "readers",
-    "shared_parameters",
-]
-
 TransposedConv = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
 CONVOLUTIONS: Final = functions_of("conv", "conv_transpose")

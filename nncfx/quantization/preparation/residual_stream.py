@@ -11,8 +11,6 @@ from nncfx.graph import NNCFGraph, Operation
 from nncfx.operators import LINEAR_LAYERS, operation_kind, operator_of
 from nncfx.quantization.preparation.layer_chains import Layer, find_layers, readers
 
-__all__ = ["AttentionPair", "ResidualStream", "attention_pairs", "residual_stream"]
-
 _EMBEDDING: Final = "embedding"
 _SQUARES: Final = frozenset(["pow", "__pow__", "square"])
 _ATTENTION: Final = "scaled_dot_product_attention"

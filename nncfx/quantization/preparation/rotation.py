@@ -19,8 +19,6 @@ from nncfx.tracing import ExampleInputs, as_call, trace
 from nncfx.tracing.calls.model_copy import own_model
 from nncfx.tracing.calls.preservation import preserved
 
-__all__ = ["random_rotation", "rotate", "rotate_stream"]
-
 _LOGGER = logging.getLogger(__name__)
 _MOST_CHANGE: Final = 1e-3
 """Of the outputs, relative; more means that what was found was not the whole stream. Of float64,

@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-__all__ = ["SeparateExperts", "separate_experts", "stacked_experts"]
-
 _LOGGER = logging.getLogger(__name__)
 _MARKS: Final = (
     "has_bias",

@@ -21,8 +21,6 @@ from nncfx.quantization.ranges.observation import run_batches, warn_if_none
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["smooth_layers", "smoothable", "smoothing_scales"]
-
 _NORMS: Final = ("layer_norm", "rms_norm")
 _PRODUCTS: Final = ("__mul__", "__rmul__")
 _VIEWS: Final = ("view", "reshape")

@@ -9,8 +9,6 @@ from torch import Tensor
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["in_parts"]
-
 _FITTING: Final = 1 << 21
 """Numbers of the largest activation of a part. 48 images of 224 x 224 pixels at once take
 EfficientNet-B0 1.9 times as long as in parts of 8, 50 of 48 x 48 MTCNN's ONet 1.3 times as long as

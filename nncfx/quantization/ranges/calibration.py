@@ -26,15 +26,6 @@ from nncfx.schemes.wide_floats import wide
 from nncfx.storage.models.sharded_models import is_distributed
 from nncfx.tracing import ExampleInputs, Site
 
-__all__ = [
-    "calibrate",
-    "calibration_inputs",
-    "first_examples",
-    "set_sparse_errors",
-    "set_weight_ranges",
-    "weight_range",
-]
-
 _Batch = TypeVar("_Batch")
 RangeOf = Callable[[PlannedQuantizer], RangeRequest]
 

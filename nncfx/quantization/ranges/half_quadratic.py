@@ -8,8 +8,6 @@ from torch import Tensor
 from nncfx.quantization.grid.fake_quantize import fake_quantize
 from nncfx.quantization.grid.spec import QuantizerSpec
 
-__all__ = ["half_quadratic_grid", "shrunk", "sparse_errors"]
-
 _POWER: Final = 0.7
 """p of the norm; below 1 a few large errors cost less than many small ones."""
 

@@ -17,18 +17,6 @@ from nncfx.quantization.ranges.quick_kernels import quick_kernels
 from nncfx.tracing import ExampleInputs, Insertion, PreSite, Priority, Site, as_call, run
 from nncfx.tracing.calls.preservation import preserved, without_keeping
 
-__all__ = [
-    "Note",
-    "failed_batch",
-    "in_float",
-    "in_float_first",
-    "probing",
-    "quantizers_of",
-    "run_batches",
-    "warn_if_none",
-    "with_values",
-]
-
 Note = Callable[[Tensor], Tensor | None]
 """Sees a tensor; what it returns, if not `None`, is used instead."""
 

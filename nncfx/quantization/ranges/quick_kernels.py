@@ -19,8 +19,6 @@ from nncfx.graph import Operation
 from nncfx.network import NNCFNetwork
 from nncfx.operators import functions_of
 
-__all__ = ["quick_kernels"]
-
 _MOST_PADDING: Final = 4
 """Columns at the left with which oneDNN's kernels for AVX2 still convolve (6 for AVX-512).
 

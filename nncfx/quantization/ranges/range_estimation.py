@@ -18,8 +18,6 @@ from nncfx.quantization.ranges.statistics import (
     TensorStatistic,
 )
 
-__all__ = ["RangeMethod", "RangeRequest", "kl_threshold", "range_from", "statistic_for"]
-
 RangeMethod = Literal[
     "min_max",
     "mean_min_max",

@@ -9,8 +9,6 @@ from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_ra
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.schemes.wide_floats import wide
 
-__all__ = ["best_shares", "squared_errors"]
-
 _SHARES: Final = tuple(torch.linspace(1, 0.5, 11, dtype=torch.float32, device="cpu").tolist())
 _ROWS: Final = 2**18
 """Weights that are tried at once, so that they stay in the cache."""

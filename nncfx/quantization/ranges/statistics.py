@@ -15,8 +15,6 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError
 from nncfx.schemes.wide_floats import wide
 
-__all__ = ["Extremes", "Histogram", "MeanQuantiles", "TensorStatistic"]
-
 _PLENTY = 2**13
 _LARGEST_EXPONENT = 127
 _FIXED_POINT = 149

@@ -15,8 +15,6 @@ from nncfx.schemes.rate_distortion.code_lengths import estimated_bits
 from nncfx.schemes.rate_distortion.rounding import best_step, finest_step, round_weights
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["Coder", "Rounded"]
-
 _FINER: Final = 0.25
 """Loss per bit of norms and biases against that of weights: they are few, and all must fit."""
 

@@ -20,8 +20,6 @@ from nncfx.storage.models.model_file import file_bytes, save
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["CompressedModel", "RatePoint", "compress"]
-
 _FIRST_NOISE: Final = 0.01
 """Where the search begins: squared error of the outputs as a share of their squares."""
 _FACTOR: Final = 4.0

@@ -14,8 +14,6 @@ from nncfx.errors import ArgumentError
 from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["OutputCurvature", "measure_curvature"]
-
 _LONGEST_ROW: Final = 8192
 """Inputs of a row beyond which second moments take too much memory: a gigabyte and more."""
 _EXAMPLES: Final = 16

@@ -11,8 +11,6 @@ from nncfx.schemes.rate_distortion.rounding import (
     round_weights,
 )
 
-__all__ = ["LayerRounding"]
-
 
 class LayerRounding:
     """Rounds the rows of one weight at any rate.

@@ -10,8 +10,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.controllers.loops.batch_norm_adaptation import Forward, run_batch
 
-__all__ = ["adjustable_parameters", "match_outputs"]
-
 _BIASED: Final = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TINY: Final = 1e-12
 

@@ -17,8 +17,6 @@ from torch import Tensor
 from nncfx.quantization.grid.fake_quantize import along_axis
 from nncfx.quantization.simulation.integer_sums import BatchNorm, Pending
 
-__all__ = ["average_pooled", "channel_mean", "hard_sigmoid", "logistic", "normalized", "resized"]
-
 _LARGEST_LOGIT: Final = 18.0
 """Beyond it the polynomials hold no more; the result is 0 or 1 there."""
 _NUMERATOR: Final = (

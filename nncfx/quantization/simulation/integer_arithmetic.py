@@ -52,8 +52,6 @@ from nncfx.quantization.simulation.kernel_calls import (
 )
 from nncfx.tracing.calls.function_names import spelling
 
-__all__ = ["SIGMOID_STEPS", "integer_arithmetic"]
-
 SIGMOID_STEPS: Final = 256
 """Steps between 0 and 1 of a sigmoid that its own input is multiplied by, in SiLU."""
 

@@ -13,16 +13,6 @@ from torch import Tensor
 
 from nncfx.quantization.grid.fake_quantize import along_axis
 
-__all__ = [
-    "BatchNorm",
-    "Lattice",
-    "Pending",
-    "Sums",
-    "added",
-    "multiplied",
-    "pooled",
-]
-
 Pending = Callable[[Tensor, Tensor], Tensor]
 """Takes a scale and a zero point; returns whole numbers of steps from 0, not yet clipped."""
 

@@ -8,16 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = [
-    "RELUS",
-    "Call",
-    "clamp_bounds",
-    "is_choice",
-    "is_over_channels",
-    "is_whole_image",
-    "resizing",
-]
-
 RELUS: Final = frozenset({F.relu, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_})
 
 

@@ -27,8 +27,6 @@ from nncfx.storage.codecs.frequency_table import (
 )
 from nncfx.storage.compiled import pays_off
 
-__all__ = ["AnsReader", "encode", "estimated_size"]
-
 Symbols: TypeAlias = NDArray[np.unsignedinteger[Any]]
 Cells: TypeAlias = NDArray[np.uint64]
 Words: TypeAlias = NDArray[np.uint16]

@@ -2,8 +2,6 @@
 
 from nncfx.errors import StorageError
 
-__all__ = ["BitReader", "ByteReader", "varint"]
-
 _LARGEST_VARINT = 2**48
 
 

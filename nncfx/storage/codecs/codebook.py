@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 
-__all__ = ["Codebook", "from_codes", "to_codes"]
-
 _CHUNK = 1 << 18
 
 

@@ -14,8 +14,6 @@ from nncfx.storage.codecs.prefix_code import pack_lengths, read_lengths
 from nncfx.storage.codecs.table_limits import COARSEST, FINEST
 from nncfx.storage.compiled import pays_off
 
-__all__ = ["best_frequencies", "cost_bits", "pack_frequencies", "unpack_frequencies"]
-
 LARGEST_ALPHABET = 1 << (FINEST - 2)
 """The most symbols that may occur."""
 

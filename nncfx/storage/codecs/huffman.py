@@ -15,16 +15,14 @@ from numpy.typing import NDArray
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.prefix_code import (
-    LONGEST_CODE,
     canonical_codes,
     code_lengths,
     decoding_table,
     pack_lengths,
     unpack_lengths,
 )
+from nncfx.storage.codecs.table_limits import LONGEST_CODE
 from nncfx.storage.compiled import pays_off
-
-__all__ = ["count_symbols", "decode", "encode", "encoded_size", "least_size"]
 
 Symbols: TypeAlias = NDArray[np.uint16]
 

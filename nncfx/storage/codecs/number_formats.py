@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 
-__all__ = ["WIDTHS", "BitTensor", "narrow", "widen"]
-
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
 WIDTHS = {

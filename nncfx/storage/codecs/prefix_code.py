@@ -17,15 +17,6 @@ from nncfx.storage.codecs.byte_reader import BitReader, ByteReader, varint
 from nncfx.storage.codecs.table_limits import FIRST_LENGTH, LONGEST_CODE
 from nncfx.storage.compiled import pays_off
 
-__all__ = [
-    "LONGEST_CODE",
-    "canonical_codes",
-    "code_lengths",
-    "pack_lengths",
-    "read_lengths",
-    "unpack_lengths",
-]
-
 LARGEST_ALPHABET = 1 << LONGEST_CODE
 
 Lengths = NDArray[np.uint8]

@@ -12,17 +12,6 @@ from numpy.typing import NDArray
 from nncfx.storage.codecs.table_limits import COARSEST, FINEST, FIRST_LENGTH, LONGEST_CODE
 from nncfx.storage.compiled import compiled
 
-__all__ = [
-    "ans_size",
-    "best_frequencies",
-    "bounds",
-    "code_lengths",
-    "huffman_size",
-    "pack_frequencies",
-    "pack_lengths",
-    "run_counts",
-]
-
 _LONGEST: Final[Any] = np.int64(LONGEST_CODE)
 """A literal would have everything compiled for it, too."""
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from nncfx.errors import StorageError
 
-__all__ = ["Gaps", "RunPositions", "positions_of_gaps", "to_gaps", "to_runs", "zeros_before"]
-
 Ints: TypeAlias = NDArray[np.signedinteger[Any] | np.unsignedinteger[Any]]
 Positions: TypeAlias = NDArray[np.int64]
 

@@ -13,8 +13,6 @@ from nncfx.storage.codecs.symbol_stream import ANS, HUFFMAN
 from nncfx.storage.codecs.word_kernels import ans_step
 from nncfx.storage.compiled import compiled
 
-__all__ = ["PADDING", "Bytes", "Cursor", "next_varint", "read_symbols"]
-
 Bytes: TypeAlias = NDArray[np.uint8]
 Symbols: TypeAlias = NDArray[np.uint16]
 Cursor: TypeAlias = NDArray[np.int64]

@@ -18,18 +18,6 @@ from nncfx.storage.codecs import ans, huffman
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.compiled import pays_off
 
-__all__ = [
-    "FixedWidth",
-    "SymbolReader",
-    "decode_symbols",
-    "encode_symbols",
-    "least_size",
-    "open_symbols",
-    "pack_bits",
-    "symbols_size",
-    "unpack_bits",
-]
-
 Symbols: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
 HUFFMAN = 32

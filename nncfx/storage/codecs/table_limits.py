@@ -2,8 +2,6 @@
 
 from typing import Final
 
-__all__ = ["COARSEST", "FINEST", "FIRST_LENGTH", "LONGEST_CODE"]
-
 LONGEST_CODE: Final = 16
 """The longest code word in bits; optimal codes longer than that are limited optimally."""
 

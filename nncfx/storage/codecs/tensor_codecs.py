@@ -34,8 +34,6 @@ from nncfx.storage.codecs.symbol_stream import (
 from nncfx.storage.codecs.value_reader import open_values
 from nncfx.storage.compiled import pays_off
 
-__all__ = ["CODECS", "decode_words", "encode_words"]
-
 CODECS = tuple(
     f"{i}+{v}" for i in ("dense", "bitmap", "runs") for v in ("raw", "planes", "codebook", "split")
 )

@@ -19,8 +19,6 @@ from nncfx.storage.codecs.symbol_kernel import (
 )
 from nncfx.storage.compiled import compiled
 
-__all__ = ["decoded"]
-
 Places: TypeAlias = NDArray[np.int32]
 Rows: TypeAlias = NDArray[np.uint8]
 """Words as rows of their bytes."""

@@ -13,8 +13,6 @@ from nncfx.storage.codecs.codebook import from_codes
 from nncfx.storage.codecs.number_formats import Words
 from nncfx.storage.codecs.symbol_stream import FixedWidth, open_symbols
 
-__all__ = ["ValueReader", "open_values"]
-
 _WORD, _BYTE = 16, 8
 
 _Parts: TypeAlias = tuple[NDArray[np.uint16], int, int]

@@ -7,15 +7,6 @@ from numpy.typing import NDArray
 
 from nncfx.storage.compiled import compiled
 
-__all__ = [
-    "ans_step",
-    "ans_write",
-    "huffman_write",
-    "join_words",
-    "read_split",
-    "unpack_cells",
-]
-
 _CELLS: Final = 8
 """Cells that begin and end with bytes, whatever their width."""
 

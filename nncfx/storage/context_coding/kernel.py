@@ -10,17 +10,6 @@ from typing import Final, TypeAlias
 from nncfx.storage.compiled import inlined, lean
 from nncfx.storage.context_coding.tables import LEVELS, MOST_COUNT, Tables
 
-__all__ = [
-    "AREA",
-    "AREAS",
-    "CONTEXTS",
-    "DECISIONS",
-    "GRID",
-    "MIXERS",
-    "POSITIONS",
-    "code_tensor",
-]
-
 DECISIONS: Final = 16
 """Probabilities of a context."""
 

@@ -13,8 +13,6 @@ from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.context_coding.tables import LEVELS, level_means
 
-__all__ = ["Head", "IntegerLayout", "candidates", "in_order", "read_layout"]
-
 _SWAPPED, _SPARSE, _PERIODIC, _WIDE, _HALVED = 1, 2, 4, 8, 16
 _LONGEST = 1 << 16
 _WIDEST = 1 << 17

@@ -20,8 +20,6 @@ from nncfx.storage.context_coding.kernel import (
 from nncfx.storage.context_coding.layout import IntegerLayout
 from nncfx.storage.context_coding.tables import LEVELS, level_odds, tables
 
-__all__ = ["AdaptiveModel"]
-
 _SEEN = 3  # decisions that a start counts for
 _WEIGHT = 19661  # 0.3 in 65,536ths
 

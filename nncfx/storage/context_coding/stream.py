@@ -26,8 +26,6 @@ from nncfx.storage.context_coding.layout import (
 )
 from nncfx.storage.context_coding.model import AdaptiveModel
 
-__all__ = ["Coded", "ContextWriter", "TensorDraft", "read_stream"]
-
 Integers: TypeAlias = NDArray[np.signedinteger[Any]]
 
 _WHOLE = 1 << 48

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from nncfx.storage.compiled import IS_COMPILED
 
-__all__ = ["LEVELS", "MOST_COUNT", "Tables", "level_means", "level_odds", "tables"]
-
 _STEPS: Final = 3
 """Levels per octave of a mean."""
 

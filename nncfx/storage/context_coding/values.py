@@ -18,8 +18,6 @@ from nncfx.storage.codecs.codebook import Codebook, to_codes
 from nncfx.storage.codecs.number_formats import BitTensor, Words, narrow
 from nncfx.storage.context_coding.layout import IntegerLayout
 
-__all__ = ["CONTEXT_CODECS", "Meaning", "meaning_of", "read_meaning", "to_words"]
-
 Integers: TypeAlias = NDArray[np.signedinteger[Any]]
 
 CONTEXT_CODECS = ("context+integers", "context+grid", "context+codebook")

@@ -20,17 +20,6 @@ from nncfx.storage.compiled import pays_off, prepare
 from nncfx.storage.formats.segments import CODECS, Mode, TensorRow, read_segment, segments_of
 from nncfx.untrusted import inflate, read_json
 
-__all__ = [
-    "Contents",
-    "Header",
-    "Span",
-    "check_size",
-    "is_container",
-    "pack",
-    "read_header",
-    "read_tensors",
-]
-
 MAGIC = b"\x89NNCFX\r\n"
 READABLE = (1, 2, 3, 4)
 """The versions that can be read; 1 has no ANS streams, 2 no context codecs, 3 no tensors in two

@@ -10,8 +10,6 @@ from nncfx.storage.codecs.number_formats import BitTensor
 from nncfx.storage.formats.segments import TensorRow
 from nncfx.storage.formats.tensor_file import TensorFile
 
-__all__ = ["InspectRow", "inspect"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class InspectRow:

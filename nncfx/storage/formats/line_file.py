@@ -14,15 +14,6 @@ from typing import Any, final
 from nncfx.storage.formats.whole_file import sync
 from nncfx.untrusted import read_json
 
-__all__ = [
-    "LineFile",
-    "append_line",
-    "could_begin",
-    "json_line",
-    "read_lines",
-    "whole_and_torn",
-]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,6 @@ from nncfx.storage.formats.tensor_file import TensorFile
 from nncfx.storage.formats.whole_file import SavedFile, naming, write_whole
 from nncfx.untrusted import read_json
 
-__all__ = ["pack_safetensors", "unpack_safetensors"]
-
 _LENGTH = struct.Struct("<Q")
 _LARGEST_HEADER = 100_000_000  # of safetensors itself
 _OURS = "nncfx"

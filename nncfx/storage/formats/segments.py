@@ -26,8 +26,6 @@ from nncfx.storage.context_coding.values import (
     to_words,
 )
 
-__all__ = ["CODECS", "MODES", "Mode", "Segment", "TensorRow", "read_segment", "segments_of"]
-
 CODECS: Final = (*tensor_codecs.CODECS, *CONTEXT_CODECS)
 """The names of all codecs; those of contexts since version 3."""
 

@@ -12,8 +12,6 @@ from nncfx.storage.formats.container import Span, check_size, read_header, read_
 from nncfx.storage.formats.segments import TensorRow, read_segment
 from nncfx.storage.formats.whole_file import naming, open_file
 
-__all__ = ["TensorFile"]
-
 _KEPT_NUMBERS = 1 << 19
 
 

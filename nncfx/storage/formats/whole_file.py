@@ -20,22 +20,6 @@ from nncfx.errors import NNCFXError, StorageError
 from nncfx.json_codec import load_object
 from nncfx.locks import lock
 
-__all__ = [
-    "SavedFile",
-    "check_destination",
-    "check_source",
-    "making",
-    "naming",
-    "open_file",
-    "read_object",
-    "read_text",
-    "sync",
-    "write_text",
-    "write_whole",
-    "writing",
-    "writing_files",
-]
-
 _UNSYNCED: Final = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 """What file systems say that cannot fsync folders, and systems that cannot open them."""
 

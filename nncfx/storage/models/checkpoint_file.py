@@ -25,18 +25,6 @@ from nncfx.storage.models.integer_tensor import (
 from nncfx.storage.models.stored_model import StoredModel, StoredTensor
 from nncfx.untrusted import inflate, read_json
 
-__all__ = [
-    "FORMAT",
-    "KEY",
-    "VERSION",
-    "as_metadata",
-    "check_description",
-    "pack_tensors",
-    "read_checkpoint",
-    "read_description",
-    "stored_checkpoint",
-]
-
 FORMAT: Final = "nncfx.checkpoint"
 VERSION: Final = 3
 KEY: Final = "nncfx"

@@ -6,8 +6,6 @@ from typing import Final
 import torch
 from torch import Tensor
 
-__all__ = ["CODEBOOKS", "from_codes", "nearest_codes"]
-
 CODEBOOKS: Final[dict[str, tuple[float, ...]]] = {
     "nf4": (
         *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),

@@ -12,8 +12,6 @@ from nncfx.errors import StorageError
 from nncfx.storage.models.codebooks import CODEBOOKS, from_codes
 from nncfx.storage.models.torch_bits import DTYPES, NAMES
 
-__all__ = ["IntegerTensor", "integers_of", "pack_integers", "unpack_integers"]
-
 _BYTE = 8
 _WIDTHS = (2, 4, 8, 16)
 _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)

@@ -29,8 +29,6 @@ from nncfx.storage.models.stored_model import StoredModel, StoredTensor
 from nncfx.storage.models.torch_bits import from_bits, plain_tensor, to_bits
 from nncfx.storage.models.whole_models import require_whole
 
-__all__ = ["SUFFIX", "file_bytes", "load", "load_state", "save", "stored_model"]
-
 SUFFIX: Final = ".nncfx"
 _OF_OTHERS: Final = {
     ".safetensors": "nncfx.save writes such files",

@@ -5,8 +5,6 @@ from typing import Any, Final
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-__all__ = ["model_state"]
-
 _EXTRA: Final = "_extra_state"
 """The last part of the key of what a module's `get_extra_state` returns."""
 

@@ -16,8 +16,6 @@ from torch import nn
 from nncfx.errors import StorageError, did_you_mean
 from nncfx.storage.models.narrow_attention import narrow_attention
 
-__all__ = ["SIZE_ATTRIBUTES", "ModuleSizes", "apply_sizes", "read_sizes"]
-
 Shape: TypeAlias = tuple[int, ...]
 ModuleSizes: TypeAlias = dict[str, int | Shape]
 _Dims: TypeAlias = Callable[[ModuleSizes, str], Shape | None]

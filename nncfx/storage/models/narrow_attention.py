@@ -7,8 +7,6 @@ from torch import nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-__all__ = ["NarrowAttention", "narrow_attention"]
-
 _BATCHED = 3  # axes: batch, tokens, channels
 _PER_HEAD = 3  # axes of a mask: batch times heads, queries, keys
 

@@ -8,8 +8,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from nncfx.float64 import in_float64
 
-__all__ = ["absorb_norm_statistics", "norm_affine"]
-
 
 @torch.no_grad()
 def norm_affine(

@@ -27,8 +27,6 @@ from nncfx.storage.models.stored_model import StoredModel, StoredTensor
 from nncfx.storage.models.torch_bits import DTYPES, NAMES, plain_tensor
 from nncfx.untrusted import read_json
 
-__all__ = ["in_first_process", "read_folder_description", "save_shards", "stored_shards"]
-
 _DESCRIPTION: Final = "nncfx.json"
 _SHARDS: Final = re.compile(r"shards-(\d{1,9})")
 _NEEDED: Final = frozenset({"shards", "sizes", "structure", "tensors"})

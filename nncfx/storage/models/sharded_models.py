@@ -16,16 +16,6 @@ from torch import Tensor, nn
 
 from nncfx.storage.models.whole_models import is_dtensor, is_fsdp2
 
-__all__ = [
-    "gathered",
-    "has_shards",
-    "is_distributed",
-    "like_shards",
-    "local",
-    "several_processes",
-    "whole",
-]
-
 _DISTRIBUTED: Final = "torch.distributed."
 _HOOKS: Final = (
     "_forward_pre_hooks",

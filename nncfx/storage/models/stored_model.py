@@ -12,8 +12,6 @@ from nncfx.errors import StorageError
 from nncfx.storage.models.model_state import model_state
 from nncfx.storage.models.torch_bits import DTYPES
 
-__all__ = ["StoredModel", "StoredTensor", "check_fit", "fill", "restored_on_error"]
-
 _LISTED = 5
 
 

@@ -7,8 +7,6 @@ from torch import nn
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
 
-__all__ = ["DTYPES", "NAMES", "from_bits", "plain_tensor", "to_bits"]
-
 DTYPES = {
     "BOOL": torch.bool,
     "U8": torch.uint8,

@@ -14,18 +14,6 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from nncfx.errors import ArgumentError, NNCFXError, TracingError
 
-__all__ = [
-    "is_dtensor",
-    "is_fsdp2",
-    "is_fully_sharded",
-    "is_offloaded",
-    "is_sharded",
-    "require_numbers",
-    "require_values",
-    "require_whole",
-    "sharding_mend",
-]
-
 _FSDP: Final = "torch.distributed.fsdp"
 _SHARDED: Final = frozenset({"DTensor", "ShardedTensor"})
 _PLAIN: Final = (torch.Tensor, nn.Parameter)

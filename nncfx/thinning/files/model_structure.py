@@ -44,16 +44,6 @@ from nncfx.tracing.calls.module_check import require_shapes
 from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.tracing.hooks.store import STORE
 
-__all__ = [
-    "Described",
-    "describe",
-    "finished",
-    "hook_again",
-    "reshaped",
-    "restored",
-    "zero_keys",
-]
-
 _HOOKS: Final = f"{STORE}."
 
 

@@ -23,8 +23,6 @@ from nncfx.schemes.masks.ranking import largest
 from nncfx.thinning.surgery import Cut
 from nncfx.tracing.calls.module_walk import all_tensors
 
-__all__ = ["prune_checkpoint"]
-
 _LOGGER = logging.getLogger(__name__)
 _WORDS: Final = 8
 """Length of the sentence on which the model is traced."""

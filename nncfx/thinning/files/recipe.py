@@ -20,8 +20,6 @@ from nncfx.thinning.surgery import Cut, copy_without
 from nncfx.tracing.calls.input_specs import MOST_BYTES
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 
-__all__ = ["ThinRecipe", "carry", "rebuild", "recipes_of", "thin_optimizer"]
-
 _FORMAT: Final = "nncfx thin recipe"
 _VERSION: Final = 1
 _ATTRIBUTE: Final = "_nncfx_thin_recipes"

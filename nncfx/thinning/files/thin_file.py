@@ -16,8 +16,6 @@ from nncfx.storage import save as save_file
 from nncfx.thinning.files.recipe import ThinRecipe
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["load_thinned", "save_thinned"]
-
 
 def save_thinned(
     path: str | os.PathLike[str],

@@ -20,8 +20,6 @@ from nncfx.tracing.calls.input_specs import inputs_from
 from nncfx.tracing.calls.inputs import as_call, own_tensors
 from nncfx.tracing.calls.preservation import preserved
 
-__all__ = ["call_counts", "listed", "warn_other_calls", "wrapped"]
-
 
 def call_counts(model: NNCFNetwork) -> dict[str, int]:
     """Return how often functions with hooks are called, by scope and function.

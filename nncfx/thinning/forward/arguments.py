@@ -16,8 +16,6 @@ from nncfx.tracing.calls.tensors import describe
 
 # ruff: noqa: ANN401 (arguments of functions are anything)
 
-__all__ = ["Arguments", "forward_arguments", "from_plain", "made", "made_bytes", "plain"]
-
 Arguments: TypeAlias = Mapping[str, Any]
 """Name to a `TensorInfo`, a number, a string, None, or a list or tuple of such."""
 

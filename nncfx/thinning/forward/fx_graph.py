@@ -16,8 +16,6 @@ from nncfx.thinning.forward.fx_tracer import traced_forward
 
 # ruff: noqa: ANN401 (arguments of functions are anything)
 
-__all__ = ["ForwardGraph", "forward_graph"]
-
 _CALLS: Final = frozenset({"call_function", "call_method", "call_module"})
 _MODES: Final = "in training it does other things than in evaluation"
 

@@ -18,8 +18,6 @@ from nncfx.tracing.calls.preservation import preserved
 
 # ruff: noqa: ANN401 (arguments of functions are anything)
 
-__all__ = ["traced_forward"]
-
 _MAKERS: Final = CONSTRUCTORS | {"arange", "eye", "linspace", "tensor"}
 
 

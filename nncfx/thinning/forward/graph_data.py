@@ -10,8 +10,6 @@ from torch.fx.node import _get_qualified_name, map_aggregate
 
 # ruff: noqa: ANN401 (nodes have any arguments)
 
-__all__ = ["NodeData", "as_data", "from_data"]
-
 NodeData: TypeAlias = tuple[str, str, Any, Any, Any]
 """Name, operation, target, positional and named arguments of a node."""
 

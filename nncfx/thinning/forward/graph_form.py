@@ -12,8 +12,6 @@ from nncfx.thinning.forward.graph_data import NodeData, as_data, from_data
 from nncfx.tracing.calls.model_copy import copied
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 
-__all__ = ["GraphForm", "exchange", "with_literals"]
-
 
 class GraphForm(fx.GraphModule):
     """An `fx.GraphModule` that has all the state of the module that it stands for.

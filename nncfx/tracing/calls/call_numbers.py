@@ -22,17 +22,6 @@ from torch.overrides import BaseTorchFunctionMode, _get_current_function_mode_st
 
 from nncfx.errors import HookError
 
-__all__ = [
-    "CallNumbers",
-    "Counts",
-    "Site",
-    "call_site",
-    "calls_so_far",
-    "is_code_of",
-    "next_number",
-    "numbered_calls",
-]
-
 Site: TypeAlias = tuple[int, ...]
 """Where a module's forward makes a call: the line of each frame, the innermost first.
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from torch.nn import functional as F
 
-__all__ = ["COMPOSITE", "composite_apart"]
-
 COMPOSITE: Final = F.multi_head_attention_forward
 """The one function that is taken apart."""
 

@@ -7,8 +7,6 @@ from torch import nn
 
 from nncfx.tracing.calls.tensors import replaced
 
-__all__ = ["device_of", "on_device"]
-
 
 def device_of(model: nn.Module) -> torch.device:
     """Return where the first parameter of `model` is; the CPU, if it has none."""

@@ -14,8 +14,6 @@ from typing import Any, Final
 import torch
 from torch.nn import functional as F
 
-__all__ = ["Kind", "kind", "spelling"]
-
 _OPERATORS: Final[Mapping[str, str]] = {
     "add": "add",
     "sub": "sub",

@@ -11,8 +11,6 @@ import torch
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.tracing.calls.inputs import ExampleInputs
 
-__all__ = ["MOST_BYTES", "describe_inputs", "inputs_from"]
-
 MOST_BYTES: Final = 2**30
 """So much memory may what a file describes take when it is made."""
 

@@ -8,8 +8,6 @@ from torch.utils import _pytree as pytree
 
 from nncfx.errors import ArgumentError
 
-__all__ = ["INPUT_FORMS", "ExampleInputs", "as_call", "own_tensors", "run"]
-
 C = TypeVar("C")
 
 ExampleInputs: TypeAlias = torch.Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]

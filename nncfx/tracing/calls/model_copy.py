@@ -22,8 +22,6 @@ from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["copied", "copy_of", "keep_class_names", "own_model", "whole_model"]
-
 _ModuleT = TypeVar("_ModuleT", bound=nn.Module)
 _NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
 _ATOMS: Final = frozenset(

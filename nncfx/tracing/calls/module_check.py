@@ -10,8 +10,6 @@ from torch.nn.utils import parametrize
 from nncfx.errors import ArgumentError, TracingError
 from nncfx.tracing.calls.module_walk import all_modules
 
-__all__ = ["parametrization_mend", "require_module", "require_shapes"]
-
 
 def require_module(model: object, taker: str) -> None:
     """Refuse what `taker` cannot work on.

@@ -19,8 +19,6 @@ from nncfx.graph import Operation
 from nncfx.tracing.calls.call_numbers import Site
 from nncfx.tracing.calls.module_walk import named_modules
 
-__all__ = ["Boundary", "Frame", "ModuleStack", "Place", "Wiring"]
-
 _CALL: Final = "_compiled_call_impl"
 """What `nn.Module.__call__` calls where it is there; a pair of hooks takes three times as long."""
 _MISSING: Final = object()

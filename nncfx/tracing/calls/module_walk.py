@@ -5,8 +5,6 @@ from typing import Literal
 import torch
 from torch import nn
 
-__all__ = ["all_modules", "all_tensors", "first_names", "named_modules"]
-
 
 def all_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[str, nn.Module]]:
     """Return what `model.named_modules()` yields, in its order.

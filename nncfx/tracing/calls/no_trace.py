@@ -7,8 +7,6 @@ from typing import Final
 
 import torch
 
-__all__ = ["is_left_out", "no_nncf_trace"]
-
 _LEFT_OUT: Final[ContextVar[bool]] = ContextVar("_LEFT_OUT", default=False)
 
 

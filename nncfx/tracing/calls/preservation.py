@@ -11,8 +11,6 @@ from torch import nn
 
 from nncfx.tracing.calls.module_walk import all_modules
 
-__all__ = ["drop_kept", "preserved", "unchanged", "without_keeping"]
-
 _APART: Final = frozenset(("training", "_parameters", "_buffers", "_modules"))
 """What `preserved` puts back, and what a forward is not expected to change."""
 _TABLES: Final = (list, dict)

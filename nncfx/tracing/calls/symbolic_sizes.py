@@ -12,16 +12,6 @@ from typing_extensions import override
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.calls.module_walk import all_modules
 
-__all__ = [
-    "ComputedSize",
-    "Countable",
-    "NamedInteger",
-    "NamedSize",
-    "WeightSize",
-    "named_integers",
-    "named_size",
-]
-
 _CACHES: Final = {"einops.einops": "_reconstruct_from_shape"}
 """By module, a cached function that computes sizes of sizes. An integer with a name equals one
 without: the cache loses the name where it knows the sizes, and keeps it for later calls else."""

@@ -5,8 +5,6 @@ from weakref import ref
 
 import torch
 
-__all__ = ["TensorTable"]
-
 _FIRST_SWEEP: Final = 1024
 
 V = TypeVar("V")

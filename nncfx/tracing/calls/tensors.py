@@ -12,15 +12,6 @@ from torch import nn
 
 from nncfx.graph.operations import TensorInfo
 
-__all__ = [
-    "Describer",
-    "describe",
-    "is_transformed",
-    "own_tensors",
-    "replaced",
-    "tensors_in",
-]
-
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Return the tensors in `value`, in order.

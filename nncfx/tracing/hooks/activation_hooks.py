@@ -40,15 +40,6 @@ from nncfx.tracing.hooks.boundary_hooks import BoundaryHooks
 from nncfx.tracing.hooks.chain import HookChain, substitute
 from nncfx.tracing.hooks.spelled_functions import SpelledCalls
 
-__all__ = [
-    "CALLS",
-    "CallHooks",
-    "CallPlan",
-    "OtherCallsError",
-    "planned_forward",
-    "uncounted",
-]
-
 CALLS: Final = "_nncf_calls"
 """The instance attribute: the `CallPlan` of a module."""
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from nncfx.tracing.hooks.chain import HookChain, carried
 
-__all__ = ["AFTER", "BEFORE", "Around", "BoundaryHooks", "direct_forward"]
-
 BEFORE: Final = "_nncf_before"
 """The instance attribute: the hooks on the first argument, for `carried`."""
 

@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from torch import nn
 
-__all__ = ["CALL_HOOKS", "CallHook", "telling_calls", "telling_hidden_calls"]
-
 CALL_HOOKS: Final = "_nncf_call_hooks"
 """The instance attribute of a root: the hooks that are told of its calls."""
 

@@ -11,8 +11,6 @@ from typing_extensions import override
 from nncfx.errors import NNCFXError, StorageError
 from nncfx.untrusted import read_json
 
-__all__ = ["CARRIED", "CarriedState", "StateOwner"]
-
 CARRIED: Final = "_extra_state"
 """The last part of the keys; torch's own name for state that is no parameter and no buffer."""
 

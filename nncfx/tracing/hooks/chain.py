@@ -10,9 +10,6 @@ from torch import nn
 from nncfx.errors import HookError
 from nncfx.tracing.calls.tensors import is_transformed
 
-__all__ = ["HookChain", "carried", "carry", "drop", "is_alike", "substitute"]
-
-
 CHAINS: Final = "_nncf_chains"
 """The instance attribute: the chains that a module carries, by instance attribute of theirs."""
 

@@ -28,15 +28,6 @@ from nncfx.tracing.hooks.call_hooks import telling_calls, telling_hidden_calls
 from nncfx.tracing.hooks.hooked_reads import are_hooked, reading_hooked
 from nncfx.tracing.hooks.weight_hooks import raise_replacing, weight_properties
 
-__all__ = [
-    "ClassSpec",
-    "HookedModule",
-    "change_class",
-    "original_class",
-    "restore_class",
-    "spec_of",
-]
-
 _OURS: Final = "_nncf"
 _SPEC: Final = f"{_OURS}_spec"
 _DEEPCOPY: Final = "__deepcopy__"

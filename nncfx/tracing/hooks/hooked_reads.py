@@ -19,8 +19,6 @@ from torch import fx
 
 from nncfx.errors import TracingError
 
-__all__ = ["are_hooked", "hooked_reads", "reading_hooked"]
-
 
 class _Reads(threading.local):
     """Whether this thread reads weights hooked; torch.compile follows such an attribute."""

@@ -27,8 +27,6 @@ from nncfx.tracing.hooks.dynamic_class import (
 from nncfx.tracing.hooks.sites import Insertion, PreSite, Site, WeightSite
 from nncfx.tracing.hooks.weight_hooks import weight_attribute
 
-__all__ = ["install", "unhooked", "uninstall"]
-
 _OURS: Final = "_nncf"
 """What the names of all instance attributes begin with that wrapping and hooks bring."""
 

@@ -7,8 +7,6 @@ from typing import ClassVar, TypeAlias
 from torch import nn
 from typing_extensions import override
 
-__all__ = ["Insertion", "PostSite", "PreSite", "Priority", "Site", "WeightSite"]
-
 
 class Priority(IntEnum):
     """NNCF's priorities: hooks at one site run in this order, whoever registered first.

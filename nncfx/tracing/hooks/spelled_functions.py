@@ -17,8 +17,6 @@ from typing_extensions import override
 
 from nncfx.tracing.calls.function_names import spelling
 
-__all__ = ["SpelledCalls", "is_known_function"]
-
 
 @dataclass(frozen=True, eq=False)
 class SpelledCalls:

@@ -11,8 +11,6 @@ from nncfx.errors import StorageError
 from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.carried_state import CARRIED, CarriedState, StateOwner
 
-__all__ = ["STORE", "HookStore", "load_store", "own_parameters"]
-
 STORE: Final = "_nncf"
 """The instance attribute, and the prefix of hook parameters in the `state_dict`."""
 

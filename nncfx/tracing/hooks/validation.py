@@ -13,8 +13,6 @@ from nncfx.tracing.hooks.sites import Insertion, PostSite, PreSite, WeightSite
 from nncfx.tracing.hooks.spelled_functions import is_known_function
 from nncfx.tracing.hooks.store import HookStore
 
-__all__ = ["check_algorithm", "check_insertion", "check_places"]
-
 
 def check_insertion(
     insertion: Insertion, modules: Mapping[str, nn.Module], graph: NNCFGraph, wiring: Wiring

@@ -18,8 +18,6 @@ from nncfx.tracing.hooks.activation_hooks import uncounted
 from nncfx.tracing.hooks.chain import carried
 from nncfx.tracing.hooks.hooked_reads import are_hooked
 
-__all__ = ["raise_replacing", "weight_attribute", "weight_properties"]
-
 _FLAT: Final = "_flat_weights"
 
 

@@ -12,8 +12,6 @@ from typing_extensions import override
 from nncfx.graph import NNCFGraph
 from nncfx.tracing.calls.module_walk import all_modules
 
-__all__ = ["AttributeReads"]
-
 _TABLE: Final = "_parameters"
 
 

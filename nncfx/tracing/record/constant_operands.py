@@ -9,8 +9,6 @@ from torch.nn import functional as F
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.operators import operator_of
 
-__all__ = ["constant_operands", "is_random"]
-
 
 def constant_operands(graph: NNCFGraph) -> Mapping[str, Mapping[int, frozenset[str]]]:
     """Return the parameters and buffers from which alone operands are computed.

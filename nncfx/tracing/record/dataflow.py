@@ -14,8 +14,6 @@ from nncfx.tracing.calls.module_walk import named_modules
 from nncfx.tracing.calls.tensor_table import TensorTable
 from nncfx.tracing.calls.tensors import describe, own_tensors
 
-__all__ = ["Dataflow"]
-
 
 @dataclass(frozen=True)
 class _Produced:

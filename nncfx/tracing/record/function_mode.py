@@ -27,17 +27,6 @@ from nncfx.tracing.record.meta_weights import with_values, zeros_for_meta
 from nncfx.tracing.record.parameter_writes import ParameterWrites
 from nncfx.tracing.record.shape_only_execution import Invocation, Shortcut, ValuesNeeded
 
-__all__ = [
-    "CallMode",
-    "Observer",
-    "SizeObserver",
-    "Spot",
-    "TracedCall",
-    "by_shapes",
-    "forward",
-    "watch_shapes",
-]
-
 R = TypeVar("R")
 
 

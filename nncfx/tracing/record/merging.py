@@ -13,8 +13,6 @@ from nncfx.errors import TracingError
 from nncfx.graph import Edge, NNCFGraph
 from nncfx.tracing.calls.module_stack import Place, Wiring
 
-__all__ = ["merged_graphs", "merged_wirings"]
-
 K = TypeVar("K")
 
 

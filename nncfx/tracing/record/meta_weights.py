@@ -12,8 +12,6 @@ from torch import nn
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 
-__all__ = ["with_values", "zeros", "zeros_for_meta"]
-
 
 @contextmanager
 def zeros_for_meta(model: nn.Module) -> Iterator[frozenset[int]]:

@@ -10,8 +10,6 @@ from typing_extensions import override
 
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["ParameterWrites", "WatchedWrites", "changes_its_first", "memory_of"]
-
 
 @final
 class ParameterWrites:

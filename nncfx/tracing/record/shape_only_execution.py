@@ -15,8 +15,6 @@ from nncfx.operators import ROWS
 from nncfx.tracing.calls.tensor_table import TensorTable
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 
-__all__ = ["Invocation", "Shortcut", "ValuesNeeded"]
-
 _CONTRACTIONS: Final = frozenset(
     function
     for one in ROWS

@@ -12,8 +12,6 @@ from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.record.function_mode import TracedCall, watch_shapes
 from nncfx.tracing.record.parameter_writes import changes_its_first, memory_of
 
-__all__ = ["written_tensors"]
-
 _Held: TypeAlias = tuple[int, int, int]
 """A tensor, its memory and how often torch has seen that change."""
 

@@ -20,8 +20,6 @@ from nncfx.tracing.record.dataflow import Dataflow
 from nncfx.tracing.record.function_mode import CallMode, Observer, Spot, by_shapes, forward
 from nncfx.tracing.record.shape_only_execution import Shortcut
 
-__all__ = ["Trace", "trace", "trace_of_shapes", "trace_with_wiring", "traces_of_shapes"]
-
 
 @dataclass(frozen=True)
 class Trace:

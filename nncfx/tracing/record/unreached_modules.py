@@ -13,8 +13,6 @@ from nncfx.tracing.calls.module_walk import all_modules, all_tensors, first_name
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.hooks.dynamic_class import original_class
 
-__all__ = ["branches_on_training", "passed_around", "unreached"]
-
 _BY_OTHER_WAYS: Final = frozenset(
     {"_modules", "children", "get_submodule", "getattr", "modules", "named_children"}
 )
