@@ -23,10 +23,7 @@ Past: TypeAlias = Sequence[Sequence[Tensor]]
 _CACHES: Final = ("cache", "past_key_values")
 """What models call their cache, as an argument and in what they return: since transformers 5.24,
 and before."""
-_PARTS: Final = {
-    "float": ("key", "value"),
-    "int8": ("key", "key_scale", "value", "value_scale"),
-}
+_PARTS: Final = {"float": ("key", "value"), "int8": ("key", "key_scale", "value", "value_scale")}
 _BATCH, _PAST, _LENGTH = 2, 4, 3
 """Sizes of the example: open axes are at least 2 long, and told from one another."""
 

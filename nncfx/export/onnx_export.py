@@ -248,11 +248,7 @@ def _by_name(model: nn.Module, call: Call) -> Call:
 
 
 def _open_axes(
-    model: nn.Module,
-    call: Call,
-    wanted: Mapping[str, Mapping[int, str]],
-    *,
-    dynamic_batch: bool,
+    model: nn.Module, call: Call, wanted: Mapping[str, Mapping[int, str]], *, dynamic_batch: bool
 ) -> tuple[Call, dict[str, Any] | None]:
     """Return the call to export, and which of its axes stay open, by argument."""
     if not (dynamic_batch or wanted):

@@ -17,13 +17,7 @@ from nncfx.network import NNCFNetwork, inputs_in, unwrap, warn_unused_inputs, wr
 from nncfx.quantization.drowned_channels import without_drowned_channels
 from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.harmful_storage import without_harmful_storage
-from nncfx.quantization.options import (
-    Methods,
-    Preset,
-    QuantizeOptions,
-    preset_requests,
-    resolved,
-)
+from nncfx.quantization.options import Methods, Preset, QuantizeOptions, preset_requests, resolved
 from nncfx.quantization.packing.pack_weights import codes_mend
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.quantization.placement.placement_options import SpecRequest
@@ -242,10 +236,7 @@ def _prepare(
 
 
 def _quantize(
-    model: NNCFNetwork,
-    plan: QuantizationPlan,
-    methods: Methods,
-    inputs: Iterable[ExampleInputs],
+    model: NNCFNetwork, plan: QuantizationPlan, methods: Methods, inputs: Iterable[ExampleInputs]
 ) -> None:
     """Insert, observe, set ranges, round and correct."""
     warn_unread_weights(model)

@@ -40,9 +40,7 @@ class _Counter:
 
 
 def failing_operation(
-    model: nn.Module,
-    thinned: nn.Module,
-    example_inputs: ExampleInputs,
+    model: nn.Module, thinned: nn.Module, example_inputs: ExampleInputs
 ) -> Operation | None:
     """Return the first operation of `model` that fails in `thinned`; None if it runs.
 
@@ -89,10 +87,7 @@ class _Recorder(ChannelObserver):
 
 
 def first_divergence(
-    masked: nn.Module,
-    removal: Removal,
-    inputs: Sequence[ExampleInputs],
-    tolerance: float | None,
+    masked: nn.Module, removal: Removal, inputs: Sequence[ExampleInputs], tolerance: float | None
 ) -> str:
     """Return the address of the first operation at which the thinned model fails or differs.
 
@@ -112,10 +107,7 @@ def first_divergence(
 
 
 def _divergence(
-    masked: nn.Module,
-    removal: Removal,
-    example_inputs: ExampleInputs,
-    tolerance: float | None,
+    masked: nn.Module, removal: Removal, example_inputs: ExampleInputs, tolerance: float | None
 ) -> str | None:
     living = bool(removal.dead)
     reference, subject = _Recorder(living=living), _Recorder(living=living)

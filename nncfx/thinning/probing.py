@@ -120,11 +120,7 @@ class _Subject:
     """A model of which some modules are taken as graphs."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        inputs: Sequence[ExampleInputs],
-        *,
-        is_free: bool,
+        self, model: nn.Module, inputs: Sequence[ExampleInputs], *, is_free: bool
     ) -> None:
         self._model = model
         self._inputs = inputs

@@ -93,10 +93,7 @@ def shapes_removed(model: nn.Module, channels: Channels, selection: Selection) -
 
 
 def removed_in_place(
-    model: nn.Module,
-    channels: Channels,
-    selection: Selection,
-    baked: Mapping[str, torch.Tensor],
+    model: nn.Module, channels: Channels, selection: Selection, baked: Mapping[str, torch.Tensor]
 ) -> Removal:
     """Take the groups of `selection` out of `model` itself, tensor by tensor, and unwrap it.
 
@@ -119,8 +116,7 @@ def removed_in_place(
 
 
 def _dead(
-    channels: Channels,
-    selection: Selection,
+    channels: Channels, selection: Selection
 ) -> dict[int, tuple[int, npt.NDArray[np.int64]]]:
     """Return which channels each call that averages over some must leave out."""
     found: dict[int, tuple[int, npt.NDArray[np.int64]]] = {}

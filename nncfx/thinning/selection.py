@@ -114,9 +114,7 @@ def check_fit(channels: Channels, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def select_removable(
-    channels: Channels,
-    tensors: Mapping[str, torch.Tensor],
-    alignment: Alignment,
+    channels: Channels, tensors: Mapping[str, torch.Tensor], alignment: Alignment
 ) -> Selection:
     """Return the dead groups to remove.
 

@@ -162,9 +162,7 @@ def resize(model: nn.Module, touched: Collection[int]) -> dict[str, Sizes]:
 
 
 def narrow_widths(
-    model: nn.Module,
-    falls: Mapping[tuple[str, str], int],
-    sizes: dict[str, Sizes],
+    model: nn.Module, falls: Mapping[tuple[str, str], int], sizes: dict[str, Sizes]
 ) -> None:
     """Lower the integers of modules that count channels, in place.
 

@@ -186,9 +186,7 @@ def _check_in_place(model: nn.Module) -> None:
 
 
 def _inputs(
-    model: nn.Module,
-    example_inputs: ExampleInputs | None,
-    further_inputs: Sequence[ExampleInputs],
+    model: nn.Module, example_inputs: ExampleInputs | None, further_inputs: Sequence[ExampleInputs]
 ) -> tuple[ExampleInputs, ...]:
     """Return all inputs; a wrapped model adds those with which it was traced as well."""
     first = inputs_for(model, example_inputs)

@@ -74,10 +74,7 @@ class Work:
             return None
 
     def result_in_place(
-        self,
-        model: nn.Module,
-        channels: Channels,
-        otherwise: Callable[[], Channels] | None = None,
+        self, model: nn.Module, channels: Channels, otherwise: Callable[[], Channels] | None = None
     ) -> ThinResult:
         """Take the dead ones of `channels` out of `model` itself.
 

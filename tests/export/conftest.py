@@ -47,8 +47,6 @@ def small_inputs() -> torch.Tensor:
 
 @pytest.fixture(scope="session")
 def small_result(
-    small_model: nn.Module,
-    small_inputs: torch.Tensor,
-    tmp_path_factory: pytest.TempPathFactory,
+    small_model: nn.Module, small_inputs: torch.Tensor, tmp_path_factory: pytest.TempPathFactory
 ) -> ExportResult:
     return export_onnx(small_model, tmp_path_factory.mktemp("export") / "m.onnx", small_inputs)

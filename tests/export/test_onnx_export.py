@@ -229,10 +229,7 @@ def test_axes_that_are_asked_for_stay_open(
 @pytest.mark.parametrize(
     ("axes", "said"),
     [
-        (
-            {"imag": {2: "height"}},
-            r"'imag', which is no input.* Did you mean 'image'",
-        ),
+        ({"imag": {2: "height"}}, r"'imag', which is no input.* Did you mean 'image'"),
         ({"image": {4: "depth"}}, r"axis 4 of 'image', which is of shape \(2, 3, 16, 16\)"),
         ({"scale": {0: "more"}}, r"axis 0 of 'scale', .* at least 2 long"),
     ],
@@ -322,9 +319,7 @@ def test_a_hook_at_an_activation_is_exported_as_what_it_computes(tmp_path: Path)
 
 
 def test_stages_alone_are_logged_and_nothing_is_printed(
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
         export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 4))
@@ -424,8 +419,7 @@ def test_a_folder_in_place_of_the_file_is_refused_before_anything_is_traced(
 
 @pytest.mark.parametrize("opset", [17, 24])
 def test_an_operator_set_that_the_target_does_not_read_is_refused(
-    tmp_path: Path,
-    opset: int,
+    tmp_path: Path, opset: int
 ) -> None:
     with pytest.raises(ArgumentError, match=f"opset {opset} cannot be written for 'onnxruntime'"):
         export_onnx(nn.Linear(4, 3), tmp_path / "m.onnx", torch.randn(2, 4), opset=opset)
@@ -438,8 +432,7 @@ def test_the_operator_set_asked_for_is_written(tmp_path: Path) -> None:
 
 
 def test_weights_in_a_file_of_their_own_are_found_from_where_the_model_lies(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a small limit stands in for a large model
     limit = "nncfx.export.ir.onnx_writer._ONE_FILE"
@@ -452,8 +445,7 @@ def test_weights_in_a_file_of_their_own_are_found_from_where_the_model_lies(
 
 
 def test_a_missing_package_names_the_extra(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
     with pytest.raises(MissingExtraError, match=r"'onnxscript' .* 'nncfx\[export\]'"):

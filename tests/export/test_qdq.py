@@ -181,8 +181,7 @@ def test_four_bits_of_an_activation_stay_four_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "is_clipped"),
-    [((0, 255), False), ((0, 254), True), ((1, 255), True)],
+    ("ends", "is_clipped"), [((0, 255), False), ((0, 254), True), ((1, 255), True)]
 )
 def test_only_integers_that_the_file_has_and_the_model_has_not_are_clipped(
     tmp_path: Path, ends: tuple[int, int], is_clipped: bool

@@ -68,6 +68,5 @@ def narrow_sums() -> Hardware:
     sums = (Descriptor(inputs=("int8",), output="int16"),)
     wide = (Descriptor(inputs=("int16",), output="int16"),)
     return Hardware(
-        name="narrow sums",
-        operations={"conv": sums, "linear": sums, "relu": wide, "add": wide},
+        name="narrow sums", operations={"conv": sums, "linear": sums, "relu": wide, "add": wide}
     )

@@ -67,11 +67,7 @@ def test_labels_that_do_not_fit_are_refused(
 
 @pytest.mark.parametrize("value", [None, "much", float("nan"), float("inf")])
 def test_what_cannot_be_compared_is_refused(
-    graph: hago.QuantGraph,
-    vnni: Hardware,
-    dataset: LabelledBatches,
-    value: float,
-    tmp_path: Path,
+    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, value: float, tmp_path: Path
 ) -> None:
     for what, settings in (
         ("evaluation", hago.QuantizeSettings(evaluate=lambda _, __: value)),

@@ -49,9 +49,7 @@ def test_weights_that_an_adapter_was_merged_into_are_named(
     ],
 )
 def test_what_ranges_clip_on_purpose_is_not_told(
-    quantized: Callable[[nn.Module], NNCFNetwork],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    quantized: Callable[[nn.Module], NNCFNetwork], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = dense()
     with torch.no_grad():

@@ -14,11 +14,7 @@ from nncfx.storage import compiled
 
 @pytest.mark.parametrize(
     ("is_compiled", "count", "told"),
-    [
-        (False, 1_000_000, ["1,000,000 numbers"]),
-        (False, 1_000, []),
-        (True, 1_000_000, []),
-    ],
+    [(False, 1_000_000, ["1,000,000 numbers"]), (False, 1_000, []), (True, 1_000_000, [])],
 )
 def test_slow_decoding_is_told_with_its_mend(
     count: int,

@@ -48,10 +48,7 @@ def weight_of(size: int, **at: int) -> np.ndarray:
     ],
 )
 def test_boundary_cases_have_these_bytes(
-    weight: np.ndarray,
-    count: int,
-    codes: list[int],
-    gaps: list[int],
+    weight: np.ndarray, count: int, codes: list[int], gaps: list[int]
 ) -> None:
     layers = [("fc", weight.shape, 4)]
     data = file_of(count, [0.5], codes, gaps)
@@ -105,8 +102,7 @@ def test_a_filler_where_none_is_needed_survives() -> None:
 @settings(deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.5, 0.9, 0.99, 1.0]))
 def test_clustered_layers_come_back_and_files_again_byte_for_byte(
-    seed: int,
-    sparsity: float,
+    seed: int, sparsity: float
 ) -> None:
     rng = np.random.default_rng(seed)
     layers = [("conv1", (4, 3, 3, 3), 8), ("fc2", (5, 37), 4)]
@@ -176,9 +172,7 @@ def test_every_flipped_bit_gives_our_error_or_a_layer() -> None:
     ],
 )
 def test_a_file_that_does_not_fit_its_layers_is_refused(
-    data: bytes,
-    layers: list[tuple[str, tuple[int, ...], int]],
-    words: str,
+    data: bytes, layers: list[tuple[str, tuple[int, ...], int]], words: str
 ) -> None:
     with pytest.raises(StorageError, match=words):
         decode(data, layers)

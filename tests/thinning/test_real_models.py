@@ -38,11 +38,7 @@ def check(model: nn.Module, image: torch.Tensor) -> None:
     ("module", "name", "side"),
     [*SMALL, *(pytest.param(*one, marks=pytest.mark.slow) for one in LARGE)],
 )
-def test_thinned_equals_masked_in_float64(
-    module: str,
-    name: str,
-    side: int,
-) -> None:
+def test_thinned_equals_masked_in_float64(module: str, name: str, side: int) -> None:
     torch.manual_seed(0)
     build = getattr(importlib.import_module(f"pytorchcv.models.{module}"), name)
     model = randomized(build()).double().eval()

@@ -114,9 +114,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize("build", MODELS)
-def test_half_of_every_group_set_goes_and_the_output_stays(
-    build: Callable[[], nn.Module],
-) -> None:
+def test_half_of_every_group_set_goes_and_the_output_stays(build: Callable[[], nn.Module]) -> None:
     model = randomized(build()).double().eval()
     expected = unread(model, IMAGE)
     result = thin(model, IMAGE)
@@ -127,9 +125,7 @@ def test_half_of_every_group_set_goes_and_the_output_stays(
 
 
 @pytest.mark.parametrize("build", MODELS)
-def test_the_thin_model_is_one_that_could_have_been_built(
-    build: Callable[[], nn.Module],
-) -> None:
+def test_the_thin_model_is_one_that_could_have_been_built(build: Callable[[], nn.Module]) -> None:
     model = randomized(build()).double()
     unread(model, IMAGE)
     for module in thin(model, IMAGE).model.modules():

@@ -52,9 +52,7 @@ class QuicklyDecomposed(ExportedProgram):
 
     @override
     def run_decompositions(
-        self,
-        decomp_table: _Table | None = None,
-        decompose_custom_triton_ops: bool = False,
+        self, decomp_table: _Table | None = None, decompose_custom_triton_ops: bool = False
     ) -> ExportedProgram:
         if decomp_table is not None and _is_plain(self) and replace_inplace_operations(self.graph):
             quickly = _decomposed(self, decomp_table)

@@ -52,8 +52,7 @@ def batched_call(call: Call) -> tuple[Call, Call]:
         return {0: batch} if is_batched(leaf) else {}
 
     args, kwargs = pytree.tree_map(
-        lambda leaf: torch.cat([leaf, leaf]) if size == 1 and is_batched(leaf) else leaf,
-        call,
+        lambda leaf: torch.cat([leaf, leaf]) if size == 1 and is_batched(leaf) else leaf, call
     )
     axes = pytree.tree_map(axes_of, call)
     return (args, kwargs), axes

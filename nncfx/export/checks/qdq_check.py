@@ -38,8 +38,7 @@ class QDQViolation:
 
 
 def qdq_violations(
-    path: str | os.PathLike[str],
-    target: str | Target = "onnxruntime",
+    path: str | os.PathLike[str], target: str | Target = "onnxruntime"
 ) -> tuple[QDQViolation, ...]:
     """Return the convolutions and matrix products of a file that `target` computes in float.
 

@@ -60,9 +60,7 @@ class ExportPass:
 
 
 def run_passes(
-    draft: Draft,
-    passes: Sequence[ExportPass],
-    then: Callable[[ExportPass], None] = lambda _: None,
+    draft: Draft, passes: Sequence[ExportPass], then: Callable[[ExportPass], None] = lambda _: None
 ) -> None:
     """Run those of `passes` that apply to the draft and its target, in their order.
 

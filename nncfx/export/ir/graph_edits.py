@@ -24,10 +24,7 @@ def constant_of(value: "ir.Value | None") -> npt.NDArray[Any] | None:
 
 
 def add_constant(
-    graph: "ir.Graph",
-    name: str,
-    array: npt.NDArray[Any],
-    dtype: "ir.DataType | None" = None,
+    graph: "ir.Graph", name: str, array: npt.NDArray[Any], dtype: "ir.DataType | None" = None
 ) -> "ir.Value":
     """Store `array` in the graph under `name`, or `name_1`, ... where that is taken.
 
@@ -55,10 +52,7 @@ def add_constant(
 
 
 def shared_constant(
-    graph: "ir.Graph",
-    name: str,
-    array: npt.NDArray[Any],
-    dtype: "ir.DataType | None" = None,
+    graph: "ir.Graph", name: str, array: npt.NDArray[Any], dtype: "ir.DataType | None" = None
 ) -> "ir.Value":
     """Return the constant `name` if it holds `array` already; else store it as `add_constant`.
 

@@ -18,12 +18,7 @@ from nncfx.export.ir.graph_edits import (
     replace_node,
     sole_consumer,
 )
-from nncfx.export.ir.number_types import (
-    activation_grid,
-    int4_type,
-    number_type,
-    weight_grid,
-)
+from nncfx.export.ir.number_types import activation_grid, int4_type, number_type, weight_grid
 from nncfx.targets import Target
 
 if TYPE_CHECKING:

@@ -92,12 +92,7 @@ def _fits(grid: Grid, name: str) -> bool:
 
 
 def _shifted(grid: Grid, by: int) -> Grid:
-    return replace(
-        grid,
-        zero_point=grid.zero_point + by,
-        low=grid.low + by,
-        high=grid.high + by,
-    )
+    return replace(grid, zero_point=grid.zero_point + by, low=grid.low + by, high=grid.high + by)
 
 
 def _symmetric(grid: Grid) -> Grid:

@@ -65,10 +65,7 @@ def _fold(norm: "ir.Node", layer: "ir.Node", weight: IntegerWeight, graph: "ir.G
 
 
 def rescaled(
-    integers: npt.NDArray[np.int64],
-    grid: Grid,
-    factor: npt.NDArray[np.float64],
-    axis: int,
+    integers: npt.NDArray[np.int64], grid: Grid, factor: npt.NDArray[np.float64], axis: int
 ) -> tuple[npt.NDArray[np.int64], Grid]:
     """Return integers and grid of a weight times `factor`, which has one number per channel.
 

@@ -127,10 +127,7 @@ def _narrow_type(module: fx.GraphModule) -> torch.dtype | None:
 def _narrow_again(graph: fx.Graph, dtype: torch.dtype) -> None:
     """Round what is dequantized, which is float32, to the type in which the layers compute."""
     operators = torch.ops.quantized_decomposed
-    wide_ones = (
-        operators.dequantize_per_tensor.default,
-        operators.dequantize_per_channel.default,
-    )
+    wide_ones = (operators.dequantize_per_tensor.default, operators.dequantize_per_channel.default)
     for node in list(graph.nodes):
         if node.target in wide_ones:
             with graph.inserting_after(node):

@@ -40,12 +40,7 @@ _MOVES: Final = frozenset(
 """What only moves elements: it may do so with integers as well."""
 
 _SPLITS: Final = frozenset(
-    {
-        _ATEN.chunk.default,
-        _ATEN.split.Tensor,
-        _ATEN.split_with_sizes.default,
-        _ATEN.unbind.int,
-    },
+    {_ATEN.chunk.default, _ATEN.split.Tensor, _ATEN.split_with_sizes.default, _ATEN.unbind.int}
 )
 _DROPOUTS: Final = frozenset(
     {_ATEN.alpha_dropout.default, _ATEN.dropout.default, _ATEN.feature_dropout.default}

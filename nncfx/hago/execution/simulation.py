@@ -204,12 +204,7 @@ class SimulatedGraph(nn.Module):
         self._idle: list[tuple[SimQ, list[Site], nn.Module]] = []
         for number, edge in plan.edges.items():
             factor = None if is_exact else self._edges.get(_other_factor(graph, number))
-            hook = SimQ(
-                edge,
-                is_exact=is_exact,
-                overwrites=number in unread,
-                takes_step_of=factor,
-            )
+            hook = SimQ(edge, is_exact=is_exact, overwrites=number in unread, takes_step_of=factor)
             is_constant = graph.nodes[graph.edges[number].source].kind is NodeKind.CONSTANT
             self._edges[number] = hook
             placed = Remembered(hook) if is_constant else hook

@@ -111,10 +111,7 @@ class SearchSpace:
 
 
 def search_space(
-    graph: QuantGraph,
-    hardware: Hardware,
-    batches: LabelledBatches,
-    settings: QuantizeSettings,
+    graph: QuantGraph, hardware: Hardware, batches: LabelledBatches, settings: QuantizeSettings
 ) -> SearchSpace:
     """Return topology, thresholds and choices of bits of a search."""
     topology = quantize_topology(graph, hardware, settings.override)

@@ -163,10 +163,7 @@ def _watching(
         yield
 
 
-def layer_sensitivities(
-    model: NNCFNetwork,
-    batches: Iterable[ExampleInputs],
-) -> dict[str, float]:
+def layer_sensitivities(model: NNCFNetwork, batches: Iterable[ExampleInputs]) -> dict[str, float]:
     """Return by address the SQNR of the model's output with that layer alone quantized, in dB.
 
     The lower, the more the layer hurts. The model runs on all batches once per layer, and once

@@ -12,12 +12,7 @@ from dataclasses import dataclass, replace
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import OUTPUT_FUNCTION
 from nncfx.operators import CONTRACTIONS, MOVEMENTS, operation_kind
-from nncfx.quantization.grid.plan import (
-    FloatOperation,
-    PlannedQuantizer,
-    QuantizationPlan,
-    Tensor,
-)
+from nncfx.quantization.grid.plan import FloatOperation, PlannedQuantizer, QuantizationPlan, Tensor
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.placement.changed_buffers import NO_CHANGES, ChangedBuffers
 from nncfx.quantization.placement.graph_operands import graph_operands
@@ -129,10 +124,7 @@ class _Planner:
         quantizers = [self._activation(one, requests, by_address) for one in requests.groups()]
         quantizers += self._weights(askers)
         order = {one.address: one.index for one in self.graph.operations}
-        ranked = sorted(
-            quantizers,
-            key=lambda one: min(order[each] for each in one.operations),
-        )
+        ranked = sorted(quantizers, key=lambda one: min(order[each] for each in one.operations))
         return QuantizationPlan(
             self.hardware.name,
             tuple(one for one in ranked if one.sites),

@@ -188,11 +188,7 @@ def without_norms(model: nn.Module, folded: Mapping[str, str]) -> None:
 
 @torch.no_grad()
 def folded(
-    weight: Tensor,
-    bias: Tensor | None,
-    norm: nn.Module,
-    *,
-    transposed: int = 0,
+    weight: Tensor, bias: Tensor | None, norm: nn.Module, *, transposed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Return weight and bias of the layer that computes what the layer and then `norm` compute.
 

@@ -37,10 +37,7 @@ _SWEEPS: Final = 20
 
 
 def equalize_layers(
-    model: nn.Module,
-    example_inputs: ExampleInputs,
-    *,
-    was_asked: bool = True,
+    model: nn.Module, example_inputs: ExampleInputs, *, was_asked: bool = True
 ) -> tuple[tuple[str, str], ...]:
     """Let each two layers in a row share ranges, in place; return the names of these pairs.
 

@@ -84,9 +84,7 @@ class Layer:
 
 
 def find_layers(
-    model: nn.Module,
-    graph: NNCFGraph,
-    functions: Collection[str] = (*CONVOLUTIONS, "linear"),
+    model: nn.Module, graph: NNCFGraph, functions: Collection[str] = (*CONVOLUTIONS, "linear")
 ) -> dict[str, Layer]:
     """Return the layers of `model` by the address of their call, in execution order.
 
@@ -168,9 +166,7 @@ def readers(graph: NNCFGraph, address: str) -> Iterator[Operation | None]:
 
 
 def reader_behind(
-    graph: NNCFGraph,
-    operation: Operation,
-    transparent: Collection[str],
+    graph: NNCFGraph, operation: Operation, transparent: Collection[str]
 ) -> Operation | None:
     """Return the only reader of `operation`, seen through `transparent` functions.
 

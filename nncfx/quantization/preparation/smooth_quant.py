@@ -144,9 +144,7 @@ def _factor(model: nn.Module, graph: NNCFGraph, operation: Operation) -> list[nn
 
 
 def _input_peaks(
-    model: nn.Module,
-    layers: Sequence[Layer],
-    batches: Iterable[ExampleInputs],
+    model: nn.Module, layers: Sequence[Layer], batches: Iterable[ExampleInputs]
 ) -> list[Tensor]:
     """Return the largest magnitude of each channel that each layer reads."""
     peaks: dict[int, Tensor] = {}

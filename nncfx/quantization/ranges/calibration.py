@@ -31,9 +31,7 @@ RangeOf = Callable[[PlannedQuantizer], RangeRequest]
 
 
 def calibration_inputs(
-    batches: Iterable[Any],
-    model: nn.Module,
-    samples: int,
+    batches: Iterable[Any], model: nn.Module, samples: int
 ) -> Iterator[ExampleInputs]:
     """Yield the inputs that `inputs_in` finds in `batches`, until `samples` examples have come.
 
@@ -213,9 +211,7 @@ def _computed_weights(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> Mapping
 
 
 def weight_range(
-    weight: Tensor,
-    request: RangeRequest,
-    spec: QuantizerSpec,
+    weight: Tensor, request: RangeRequest, spec: QuantizerSpec
 ) -> tuple[Tensor, Tensor]:
     """Return the range of a weight: one for each index of `spec.axis`, or of each group, if any.
 

@@ -104,10 +104,7 @@ def in_float_first(
         yield batch
 
 
-def run_batches(
-    model: nn.Module,
-    batches: Iterable[ExampleInputs],
-) -> int:
+def run_batches(model: nn.Module, batches: Iterable[ExampleInputs]) -> int:
     """Run `model` on each of `batches`, in evaluation mode, without gradients; return how many.
 
     The model is left as it was.

@@ -119,10 +119,7 @@ class Extremes(TensorStatistic):
         self._check_axis(other)
         self._widen(other.low, other.high)
         self.examples += other.examples
-        self._sums = (
-            _added(self._sums[0], other._sums[0]),
-            _added(self._sums[1], other._sums[1]),
-        )
+        self._sums = (_added(self._sums[0], other._sums[0]), _added(self._sums[1], other._sums[1]))
 
 
 def _plus(sums: list[int], rows: Tensor) -> list[int]:

@@ -44,10 +44,7 @@ class OutputCurvature:
 
 
 def measure_curvature(
-    model: nn.Module,
-    batches: Iterable[Any],
-    *,
-    forward: Forward | None = None,
+    model: nn.Module, batches: Iterable[Any], *, forward: Forward | None = None
 ) -> OutputCurvature:
     """Run `model` forward and backward over `batches` and return its curvature.
 

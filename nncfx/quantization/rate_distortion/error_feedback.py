@@ -4,12 +4,7 @@ import torch
 from torch import Tensor
 
 from nncfx.quantization.rounding.curvature import curvature, replace_columns
-from nncfx.schemes.rate_distortion.rounding import (
-    best_step,
-    cheapest,
-    finest_step,
-    round_weights,
-)
+from nncfx.schemes.rate_distortion.rounding import best_step, cheapest, finest_step, round_weights
 
 
 class LayerRounding:

@@ -83,9 +83,7 @@ def encode(symbols: Symbols, counts: NDArray[np.int64], lanes: int | None = None
 
 
 def _encode_words(
-    symbols: Symbols,
-    frequencies: NDArray[np.int64],
-    lanes: int,
+    symbols: Symbols, frequencies: NDArray[np.int64], lanes: int
 ) -> tuple[Cells, NDArray[np.uint16]]:
     bits = np.uint64(int(frequencies.sum()).bit_length() - 1)
     frequency = frequencies.astype(np.uint64)

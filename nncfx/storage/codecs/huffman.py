@@ -104,9 +104,7 @@ def least_size(counts: NDArray[np.int64]) -> float:
 
 
 def _encode_bits(
-    symbols: NDArray[np.unsignedinteger[Any]],
-    lengths: NDArray[np.uint8],
-    total: int,
+    symbols: NDArray[np.unsignedinteger[Any]], lengths: NDArray[np.uint8], total: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Return the `total` bits, with zeros after them, and how many each block has."""
     codes = canonical_codes(lengths)
@@ -136,10 +134,7 @@ def _encode_bits(
 
 
 def _place(
-    out: NDArray[np.uint64],
-    at_bit: int,
-    lengths: NDArray[np.int64],
-    words: NDArray[np.uint64],
+    out: NDArray[np.uint64], at_bit: int, lengths: NDArray[np.int64], words: NDArray[np.uint64]
 ) -> int:
     """Write the left-aligned code `words` into the 64-bit cells of `out`; return their bits."""
     ends = np.cumsum(lengths)
@@ -234,10 +229,7 @@ def _lockstep(bits: _Bits, starts: NDArray[np.int64], out: NDArray[np.uint16]) -
 
 
 def _decode_lanes(
-    bits: _Bits,
-    data: NDArray[np.uint8],
-    begin: NDArray[np.int64],
-    out: NDArray[np.uint16],
+    bits: _Bits, data: NDArray[np.uint8], begin: NDArray[np.int64], out: NDArray[np.uint16]
 ) -> NDArray[np.int64]:
     cells = _cells(data, 8)
     position = begin.astype(np.uint64)

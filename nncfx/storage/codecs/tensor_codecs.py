@@ -191,9 +191,7 @@ def _run_counts(
     return runs
 
 
-def _histogram(
-    zeros: Zeros,
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _histogram(zeros: Zeros) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if zeros.size and int(zeros.max()) < zeros.size:
         counts = count_symbols(zeros)
         present = np.flatnonzero(counts)
@@ -202,11 +200,7 @@ def _histogram(
     return lengths.astype(np.int64), counts
 
 
-def _encode_index(
-    index: _Choice,
-    words: Words,
-    zeros: Zeros,
-) -> bytes:
+def _encode_index(index: _Choice, words: Words, zeros: Zeros) -> bytes:
     if index.name == "bitmap":
         return np.packbits(words != 0, bitorder="little").tobytes()
     chunks = [zeros[at : at + _CHUNK] for at in range(0, zeros.size, _CHUNK)]

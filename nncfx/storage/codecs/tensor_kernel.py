@@ -10,13 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nncfx.storage.codecs.number_formats import Words
-from nncfx.storage.codecs.symbol_kernel import (
-    PADDING,
-    Bytes,
-    Cursor,
-    next_varint,
-    read_symbols,
-)
+from nncfx.storage.codecs.symbol_kernel import PADDING, Bytes, Cursor, next_varint, read_symbols
 from nncfx.storage.compiled import compiled
 
 Places: TypeAlias = NDArray[np.int32]

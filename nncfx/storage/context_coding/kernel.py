@@ -341,16 +341,7 @@ def code_tensor(
                     (_SIGNS + 28 + 3 * POSITIONS + place + sign_before) * DECISIONS,
                 )
                 state, negative = _decide(
-                    state,
-                    contexts,
-                    6 * DECISIONS,
-                    0,
-                    negative,
-                    known,
-                    odds,
-                    mixers,
-                    source,
-                    sink,
+                    state, contexts, 6 * DECISIONS, 0, negative, known, odds, mixers, source, sink
                 )
             if state[2] > room:
                 coder[3] = 1

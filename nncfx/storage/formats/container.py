@@ -249,18 +249,12 @@ def _checked_row(row: object) -> TensorRow:
     _require(all(_is_count(d) for d in shape), "tensors")
     _require(math.prod(d or 1 for d in shape) <= _LARGEST_TENSOR, "tensors")
     return TensorRow(
-        name=name,
-        dtype=dtype,
-        stored=stored,
-        shape=tuple(shape),
-        codec=codec,
-        size_bytes=size,
+        name=name, dtype=dtype, stored=stored, shape=tuple(shape), codec=codec, size_bytes=size
     )
 
 
 def _checked_segments(
-    segments: list[object],
-    rows: tuple[TensorRow, ...],
+    segments: list[object], rows: tuple[TensorRow, ...]
 ) -> Iterator[tuple[int, int, int]]:
     at = 0
     for segment in segments:
@@ -274,10 +268,7 @@ def _checked_segments(
 
 
 def read_tensors(
-    file: BinaryIO,
-    header: Header,
-    *,
-    max_bytes: int | None = None,
+    file: BinaryIO, header: Header, *, max_bytes: int | None = None
 ) -> Iterator[tuple[TensorRow, BitTensor]]:
     """Yield every stored tensor with its row, in order.
 

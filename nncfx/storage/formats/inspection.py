@@ -37,11 +37,7 @@ class InspectRow:
     checksum: int
 
 
-def inspect(
-    path: str | os.PathLike[str],
-    *,
-    max_bytes: int | None = None,
-) -> list[InspectRow]:
+def inspect(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> list[InspectRow]:
     """Return one measured row per stored tensor of the file at `path`, in file order.
 
     Tied tensors are stored, and listed, once.

@@ -75,10 +75,7 @@ def pack_safetensors(
 
 
 def unpack_safetensors(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    *,
-    max_bytes: int | None = None,
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, max_bytes: int | None = None
 ) -> SavedFile:
     """Write the tensors of the `.nncfx` file `source` as the safetensors file `target`.
 

@@ -19,12 +19,7 @@ from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor, Words, narrow, widen
 from nncfx.storage.compiled import IS_COMPILED, pays_off
 from nncfx.storage.context_coding.stream import ContextWriter, read_stream
-from nncfx.storage.context_coding.values import (
-    CONTEXT_CODECS,
-    meaning_of,
-    read_meaning,
-    to_words,
-)
+from nncfx.storage.context_coding.values import CONTEXT_CODECS, meaning_of, read_meaning, to_words
 
 CODECS: Final = (*tensor_codecs.CODECS, *CONTEXT_CODECS)
 """The names of all codecs; those of contexts since version 3."""

@@ -146,10 +146,7 @@ def file_bytes(
 
 
 def _contents(
-    described: _Described,
-    *,
-    signed_zeros: bool,
-    metadata: Mapping[str, object],
+    described: _Described, *, signed_zeros: bool, metadata: Mapping[str, object]
 ) -> Contents:
     tensors: dict[str, BitTensor] = {}
     same: dict[str, str] = {}
@@ -166,10 +163,7 @@ def _contents(
 
 
 def load(
-    path: str | os.PathLike[str],
-    model: ModelT,
-    *,
-    dtype: torch.dtype | None = None,
+    path: str | os.PathLike[str], model: ModelT, *, dtype: torch.dtype | None = None
 ) -> ModelT:
     """Fill `model` with what the file at `path` holds and return it.
 

@@ -120,8 +120,7 @@ _KINDS: dict[type[nn.Module], _Kind] = {
     nn.Bilinear: _Kind(("in1_features", "in2_features", "out_features"), _bilinear),
     **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), _Kind(_CONV, _conv)),
     **dict.fromkeys(
-        (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-        _Kind(_CONV, _transposed),
+        (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), _Kind(_CONV, _transposed)
     ),
     **dict.fromkeys(
         (
@@ -138,8 +137,7 @@ _KINDS: dict[type[nn.Module], _Kind] = {
     nn.Embedding: _Kind(("num_embeddings", "embedding_dim"), _embedding),
     nn.EmbeddingBag: _Kind(("num_embeddings", "embedding_dim"), _embedding),
     nn.MultiheadAttention: _Kind(
-        ("embed_dim", "num_heads", "head_dim", "kdim", "vdim"),
-        _attention,
+        ("embed_dim", "num_heads", "head_dim", "kdim", "vdim"), _attention
     ),
     nn.LSTM: _Kind(_RNN, _recurrent(4)),
     nn.GRU: _Kind(_RNN, _recurrent(3)),
@@ -257,11 +255,7 @@ def _how_to_build(name: str) -> str:
     return "Build the model from the class that was saved."
 
 
-def _checked(
-    name: str,
-    given: object,
-    modules: Mapping[str, nn.Module],
-) -> ModuleSizes:
+def _checked(name: str, given: object, modules: Mapping[str, nn.Module]) -> ModuleSizes:
     if name not in modules:
         raise StorageError(
             f"The model has no module {name!r}, whose sizes are given."

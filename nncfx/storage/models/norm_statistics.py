@@ -11,10 +11,7 @@ from nncfx.float64 import in_float64
 
 @torch.no_grad()
 def norm_affine(
-    statistics: tuple[Tensor, Tensor],
-    epsilon: float,
-    weight: Tensor | None,
-    bias: Tensor | None,
+    statistics: tuple[Tensor, Tensor], epsilon: float, weight: Tensor | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return what a batch norm multiplies each channel by in evaluation mode, and what it adds.
 

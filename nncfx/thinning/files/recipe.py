@@ -195,10 +195,7 @@ def recipes_of(model: nn.Module) -> tuple[ThinRecipe, ...]:
 
 
 def thin_optimizer(
-    optimizer: Optimizer,
-    model: nn.Module,
-    thinned: nn.Module,
-    recipe: ThinRecipe,
+    optimizer: Optimizer, model: nn.Module, thinned: nn.Module, recipe: ThinRecipe
 ) -> None:
     """Let an optimizer go on with the thinned model, in place: momentum and moments shrink along.
 
@@ -253,9 +250,7 @@ def _state(
 
 
 def _check(
-    model: nn.Module,
-    recipe: ThinRecipe,
-    literals: Mapping[str, Mapping[str, int]],
+    model: nn.Module, recipe: ThinRecipe, literals: Mapping[str, Mapping[str, int]]
 ) -> None:
     tensors, modules = all_tensors(model), dict(all_modules(model))
     for (name, axis), gone in recipe.removed.items():

@@ -23,9 +23,7 @@ _Simple: TypeAlias = bool | int | float | str | None
 
 
 def forward_arguments(
-    model: nn.Module,
-    example_inputs: ExampleInputs,
-    names: Iterable[str],
+    model: nn.Module, example_inputs: ExampleInputs, names: Iterable[str]
 ) -> dict[str, Arguments]:
     """Return what the forwards of some modules are given, those left out by default included.
 
@@ -103,9 +101,7 @@ def from_plain(value: Any) -> Any:
 
 
 def _described(
-    module: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Arguments | None:
     try:
         bound = inspect.signature(module.forward).bind(*args, **kwargs)

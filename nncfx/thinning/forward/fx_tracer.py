@@ -22,10 +22,7 @@ _MAKERS: Final = CONSTRUCTORS | {"arange", "eye", "linspace", "tensor"}
 
 
 def traced_forward(
-    module: nn.Module,
-    arguments: Arguments,
-    *,
-    train: bool,
+    module: nn.Module, arguments: Arguments, *, train: bool
 ) -> tuple[fx.Graph, dict[str, torch.Tensor]]:
     """Return the graph of one forward, and the tensors that its code has from elsewhere, by name.
 
@@ -79,10 +76,7 @@ class _ForwardTracer(fx.Tracer):
 
     @override
     def create_args_for_root(
-        self,
-        root_fn: Callable[..., Any],
-        is_module: bool,
-        concrete_args: Any = None,
+        self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None
     ) -> tuple[Any, list[Any]]:
         positional: list[Any] = []
         named: dict[str, Any] = {}

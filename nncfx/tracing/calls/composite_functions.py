@@ -27,10 +27,7 @@ def _unreported(func: Callable[..., Any]) -> Callable[..., Any]:
     )
     assert isinstance(func, FunctionType)  # noqa: S101 (it is written in Python)
     copy = FunctionType(
-        func.__code__,
-        {**func.__globals__, **checks},
-        func.__name__,
-        func.__defaults__,
+        func.__code__, {**func.__globals__, **checks}, func.__name__, func.__defaults__
     )
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy

@@ -42,8 +42,7 @@ def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def all_tensors(
-    model: nn.Module,
-    *tables: Literal["_parameters", "_buffers"],
+    model: nn.Module, *tables: Literal["_parameters", "_buffers"]
 ) -> dict[str, torch.Tensor]:
     """Return every parameter, then every buffer, under each of its names.
 

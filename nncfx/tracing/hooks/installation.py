@@ -143,12 +143,7 @@ def _loads(
     return dict(loads)
 
 
-def _plan(
-    name: str,
-    load: _Load,
-    wiring: Wiring,
-    functions: Mapping[str, str],
-) -> CallPlan | None:
+def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) -> CallPlan | None:
     addresses = load.addresses
     if not addresses:
         return None

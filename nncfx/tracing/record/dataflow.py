@@ -142,10 +142,7 @@ class Dataflow:
         )
 
     def _connect(
-        self,
-        address: str,
-        tensors: Sequence[torch.Tensor],
-        infos: Sequence[TensorInfo | None],
+        self, address: str, tensors: Sequence[torch.Tensor], infos: Sequence[TensorInfo | None]
     ) -> None:
         for port, (tensor, info) in enumerate(zip(tensors, infos, strict=True)):
             origin = self._origin.get(tensor)

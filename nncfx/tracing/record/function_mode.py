@@ -121,9 +121,7 @@ def watch_shapes(
 
 
 def by_shapes(
-    model: nn.Module,
-    example_inputs: ExampleInputs,
-    attempt: Callable[[Shortcut | None], R],
+    model: nn.Module, example_inputs: ExampleInputs, attempt: Callable[[Shortcut | None], R]
 ) -> R:
     """Return what `attempt` returns of a forward that takes a fraction of the usual time.
 
@@ -138,22 +136,14 @@ def by_shapes(
 
 
 def forward(
-    model: nn.Module,
-    example_inputs: ExampleInputs,
-    mode: "CallMode",
-    *,
-    train: bool,
+    model: nn.Module, example_inputs: ExampleInputs, mode: "CallMode", *, train: bool
 ) -> None:
     """Run `model` once under `mode`, and leave it as it was; arguments are those of `trace`."""
     require_whole(model, "traced", is_only_run=True)
     args, kwargs = own_tensors(as_call(example_inputs))
     if mode.is_by_shapes:
         args, kwargs = with_values(model, (args, kwargs))
-    with (
-        torch.no_grad(),
-        unchanged(model, train=train) as modules,
-        mode.without_writes(modules),
-    ):
+    with torch.no_grad(), unchanged(model, train=train) as modules, mode.without_writes(modules):
         for tensor in tensors_in((args, kwargs)):
             mode.take_input(tensor)
         with _explained(model, (args, kwargs)), mode.stack.listening(), mode:

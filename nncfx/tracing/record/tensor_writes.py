@@ -19,11 +19,7 @@ _NOTHING: Final[_Held] = (0, 0, 0)
 
 
 def written_tensors(
-    model: nn.Module,
-    example_inputs: ExampleInputs,
-    names: Collection[str],
-    *,
-    train: bool,
+    model: nn.Module, example_inputs: ExampleInputs, names: Collection[str], *, train: bool
 ) -> frozenset[str]:
     """Return those of `names` that one forward writes to or puts another tensor in the place of.
 

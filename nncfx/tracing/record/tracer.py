@@ -98,9 +98,7 @@ def trace_with_wiring(
         forward(model, example_inputs, mode, train=train)
     graph = mode.flow.graph()
     wiring = replace(
-        mode.stack.wiring(),
-        folded=frozenset(mode.flow.folded),
-        bypassed=reads.bypassed(graph),
+        mode.stack.wiring(), folded=frozenset(mode.flow.folded), bypassed=reads.bypassed(graph)
     )
     return Trace(graph, wiring)
 

@@ -52,9 +52,7 @@ class Twice(nn.Module):
 @pytest.mark.parametrize("dynamic_batch", [True, False])
 @pytest.mark.parametrize("kind", [Branching, Twice])
 def test_calls_that_only_an_export_makes_move_no_quantizer(
-    kind: type[Branching | Twice],
-    dynamic_batch: bool,
-    tmp_path: Path,
+    kind: type[Branching | Twice], dynamic_batch: bool, tmp_path: Path
 ) -> None:
     quantized = nncfx.quantize(kind(more=True).eval(), [X])
     found = exported(quantized, tmp_path, X, dynamic_batch=dynamic_batch)

@@ -20,11 +20,7 @@ g (float[2,3] x) => (float[2,3] y)
 
 def grid(scale: float, zero_point: int, low: int, high: int) -> Grid:
     return Grid(
-        scale=np.float32(scale),
-        zero_point=np.int64(zero_point),
-        axis=None,
-        low=low,
-        high=high,
+        scale=np.float32(scale), zero_point=np.int64(zero_point), axis=None, low=low, high=high
     )
 
 

@@ -237,8 +237,7 @@ class Resampler(nn.Module):
 
 @pytest.mark.parametrize("dynamic_batch", [True, False])
 def test_a_parameter_that_is_repeated_and_joined_is_in_integers(
-    tmp_path: Path,
-    dynamic_batch: bool,
+    tmp_path: Path, dynamic_batch: bool
 ) -> None:
     torch.manual_seed(0)
     x = torch.randn(1, 6, 16)

@@ -60,11 +60,7 @@ class Stem(nn.Module):
     ],
 )
 def test_a_stem_is_rearranged_where_the_image_is_even_and_keeps_its_values(
-    tmp_path: Path,
-    kernel: int,
-    size: int,
-    target: str,
-    expected: bool,
+    tmp_path: Path, kernel: int, size: int, target: str, expected: bool
 ) -> None:
     model, x = Stem(kernel), torch.randn(2, 3, size, size)
     path = export_onnx(model, tmp_path / "m.onnx", x, target).path

@@ -100,11 +100,7 @@ def test_symmetric_values_are_nncfs(scale: float, bits: int, signed: bool) -> No
     assert not (wrong & ~ties).any()
 
 
-@given(
-    low=st.floats(-10, -0.1),
-    high=st.floats(0.1, 10),
-    bits=st.integers(2, 10),
-)
+@given(low=st.floats(-10, -0.1), high=st.floats(0.1, 10), bits=st.integers(2, 10))
 @settings(max_examples=50, deadline=None)
 def test_asymmetric_values_are_nncfs(low: float, high: float, bits: int) -> None:
     spec = QuantizerSpec(bits=bits, mode="asymmetric", signed=False)

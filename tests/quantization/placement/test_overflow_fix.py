@@ -37,11 +37,7 @@ def largest_integers(
 
 @pytest.mark.parametrize(
     ("fix", "expected"),
-    [
-        ("disable", [127, 127, 127]),
-        ("first_layer_only", [63, 127, 127]),
-        ("enable", [63, 63, 63]),
-    ],
+    [("disable", [127, 127, 127]), ("first_layer_only", [63, 127, 127]), ("enable", [63, 63, 63])],
 )
 def test_bytes_lose_a_bit(fix: OverflowFix, expected: list[int]) -> None:
     assert largest_integers(fix) == expected

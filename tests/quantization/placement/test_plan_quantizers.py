@@ -15,12 +15,7 @@ from torch.nn import functional as F
 
 import nncfx
 from nncfx.errors import ArgumentError, GraphError
-from nncfx.quantization import (
-    PlacementOptions,
-    QuantizationPlan,
-    SpecRequest,
-    plan_quantizers,
-)
+from nncfx.quantization import PlacementOptions, QuantizationPlan, SpecRequest, plan_quantizers
 from nncfx.runtimes import integer_kernels
 from nncfx.targets import Descriptor, Hardware, hardware_named
 from nncfx.tracing import PostSite, WeightSite

@@ -41,9 +41,7 @@ batches = partial(token_batches, rows=2, tokens=16)
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_the_model_computes_the_same_and_takes_no_more_memory(
-    kind: str,
-) -> None:
+def test_the_model_computes_the_same_and_takes_no_more_memory(kind: str) -> None:
     model = made(kind)
     expected = model(**batches()[0]).logits
     count = sum(one.numel() for one in model.parameters())

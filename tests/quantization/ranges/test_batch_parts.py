@@ -53,11 +53,7 @@ def test_parts_are_not_shorter_than_a_few_where_those_are_not_large(
 
 @pytest.mark.parametrize(
     "behind",
-    [
-        lambda x: x - x.mean(0),
-        lambda x: x.view(3, 4, -1).mean(1),
-        lambda x: x.flatten(1).T,
-    ],
+    [lambda x: x - x.mean(0), lambda x: x.view(3, 4, -1).mean(1), lambda x: x.flatten(1).T],
     ids=["all examples", "frames of a film", "another axis"],
 )
 def test_batches_stay_whole_where_examples_are_not_along_axis_0(

@@ -6,10 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.quantization.rate_distortion.output_matching import (
-    adjustable_parameters,
-    match_outputs,
-)
+from nncfx.quantization.rate_distortion.output_matching import adjustable_parameters, match_outputs
 from small_models import Function
 
 

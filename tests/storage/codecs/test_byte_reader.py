@@ -16,8 +16,7 @@ def test_a_varint_reads_back(value: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"\x80", b"\x80\x00", b"\xff" * 9, b"\xff\xff\xff\xff\xff\xff\xff\x7f"],
+    "data", [b"", b"\x80", b"\x80\x00", b"\xff" * 9, b"\xff\xff\xff\xff\xff\xff\xff\x7f"]
 )
 def test_a_cut_padded_or_huge_varint_is_refused(data: bytes) -> None:
     with pytest.raises(StorageError):

@@ -10,13 +10,7 @@ from hypothesis.extra import numpy as hnp
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.number_formats import BitTensor, narrow, widen
 
-FORMATS = {
-    "F32": np.float32,
-    "F64": np.float64,
-    "I16": np.int16,
-    "I32": np.int32,
-    "I64": np.int64,
-}
+FORMATS = {"F32": np.float32, "F64": np.float64, "I16": np.int16, "I32": np.int32, "I64": np.int64}
 
 
 @given(st.data(), st.sampled_from(sorted(FORMATS)))

@@ -32,9 +32,7 @@ POSITIONS = st.sets(st.integers(0, 500), max_size=60).map(lambda s: np.array(sor
     ],
 )
 def test_gaps_follow_the_filler_rule(
-    positions: list[int],
-    gaps: list[int],
-    filler: list[bool],
+    positions: list[int], gaps: list[int], filler: list[bool]
 ) -> None:
     found = to_gaps(np.array(positions, dtype=np.int64), 15)
     assert (found.gaps.tolist(), found.filler.tolist()) == (gaps, filler)
@@ -55,13 +53,9 @@ def positions_of(runs: list[int] | np.ndarray, limit: int, size: int) -> list[in
 
 
 @pytest.mark.parametrize(
-    ("zeros", "runs"),
-    [(0, [0]), (2, [2]), (3, [3, 0]), (5, [3, 2]), (6, [3, 3, 0])],
+    ("zeros", "runs"), [(0, [0]), (2, [2]), (3, [3, 0]), (5, [3, 2]), (6, [3, 3, 0])]
 )
-def test_the_limit_of_a_run_stands_for_zeros_without_a_value(
-    zeros: int,
-    runs: list[int],
-) -> None:
+def test_the_limit_of_a_run_stands_for_zeros_without_a_value(zeros: int, runs: list[int]) -> None:
     assert to_runs(np.array([zeros]), 3).tolist() == runs
 
 

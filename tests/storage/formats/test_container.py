@@ -192,13 +192,7 @@ CRC = zlib.crc32(bytes(8))
 def test_a_header_that_lies_is_refused(changes: dict[str, object]) -> None:
     good = headed(
         json.dumps(
-            {
-                "tensors": [ROW],
-                "segments": [[1, CRC]],
-                "same": {},
-                "sizes": {},
-                "metadata": {},
-            },
+            {"tensors": [ROW], "segments": [[1, CRC]], "same": {}, "sizes": {}, "metadata": {}}
         ).encode(),
         bytes(8),
     )

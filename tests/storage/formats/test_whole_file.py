@@ -29,8 +29,7 @@ def test_missing_folders_of_a_failed_write_go_again(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"old")

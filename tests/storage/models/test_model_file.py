@@ -189,9 +189,7 @@ def float_counter() -> nn.Module:
     ],
 )
 def test_another_model_is_refused_and_left_alone(
-    other: Callable[[], nn.Module],
-    words: str,
-    tmp_path: Path,
+    other: Callable[[], nn.Module], words: str, tmp_path: Path
 ) -> None:
     save(tmp_path / "a.nncfx", Thinnable(5))
     model = other()
@@ -231,9 +229,7 @@ class _WithExtra(nn.Linear):
     ],
 )
 def test_what_a_file_cannot_hold_is_refused_by_name(
-    model: Callable[[], nn.Module],
-    words: str,
-    tmp_path: Path,
+    model: Callable[[], nn.Module], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(StorageError, match=words):
         save(tmp_path / "a.nncfx", model())

@@ -150,9 +150,7 @@ LINEAR = {"in_features": 3, "out_features": 2}
     ],
 )
 def test_what_does_not_fit_is_refused_and_changes_nothing(
-    sizes: dict[str, dict[str, object]],
-    wanted: dict[str, tuple[int, ...]],
-    words: str,
+    sizes: dict[str, dict[str, object]], wanted: dict[str, tuple[int, ...]], words: str
 ) -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
     before = copy.deepcopy(model.state_dict())

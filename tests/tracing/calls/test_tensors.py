@@ -14,8 +14,7 @@ from nncfx.tracing.hooks.chain import substitute
 Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024 (torch's own are untyped)
 
 leaves = st.one_of(
-    st.integers(0, 9).map(torch.tensor),
-    st.sampled_from([None, 1, "a", torch.Size([1])]),
+    st.integers(0, 9).map(torch.tensor), st.sampled_from([None, 1, "a", torch.Size([1])])
 )
 values = st.recursive(
     leaves,

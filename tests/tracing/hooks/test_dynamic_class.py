@@ -72,9 +72,7 @@ def masked() -> NNCFNetwork:
 
 
 @pytest.mark.parametrize("replacement", [nn.Linear(16, 5), None])
-def test_a_module_with_hooks_is_not_replaced_by_one_without(
-    replacement: nn.Module | None,
-) -> None:
+def test_a_module_with_hooks_is_not_replaced_by_one_without(replacement: nn.Module | None) -> None:
     model = masked()
     with pytest.raises(TracingError, match="The Linear '2' carries hooks of nncfx"):
         model[2] = replacement

@@ -146,9 +146,7 @@ def test_exports_hold_what_the_first_forward_made_of_a_weight(
 
 
 @pytest.mark.slow
-def test_a_file_with_a_cache_holds_what_the_first_forward_made_of_a_weight(
-    tmp_path: Path,
-) -> None:
+def test_a_file_with_a_cache_holds_what_the_first_forward_made_of_a_weight(tmp_path: Path) -> None:
     torch.manual_seed(0)
     sizes = {"vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2}
     config = transformers.GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)
