@@ -32,16 +32,10 @@ _CHECKED: Final = frozenset({_ATEN._is_all_true.default, _ATEN._is_any_true.defa
 _ASSERTING: Final = frozenset({_ATEN._assert_scalar.default, _ATEN._assert_async.msg})  # noqa: SLF001 (torch's names)
 _REPLACED: Final = frozenset(
     {
-        _ATEN.einsum.default,
-        _ATEN.embedding_bag.padding_idx,
-        _ATEN.cross_entropy_loss.default,
-        _ATEN.cumprod.default,
-        _ATEN.logcumsumexp.default,
-        _ATEN.cdist.default,
-        _ATEN.hypot.default,
-        _ATEN.adaptive_max_pool1d.default,
-        _ATEN.adaptive_max_pool2d.default,
-        _ATEN.adaptive_max_pool3d.default,
+        *(_ATEN.einsum.default, _ATEN.embedding_bag.padding_idx, _ATEN.cross_entropy_loss.default),
+        *(_ATEN.cumprod.default, _ATEN.logcumsumexp.default, _ATEN.cdist.default),
+        *(_ATEN.hypot.default, _ATEN.adaptive_max_pool1d.default),
+        *(_ATEN.adaptive_max_pool2d.default, _ATEN.adaptive_max_pool3d.default),
     }
 )
 _INDEXING: Final = frozenset(

@@ -14,25 +14,9 @@ if TYPE_CHECKING:
 # Operators whose outputs are elements of input 0: rounding before or after them is the same.
 _MOVEMENTS: Final = frozenset(
     {
-        "DepthToSpace",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "GlobalMaxPool",
-        "Identity",
-        "MaxPool",
-        "ReduceMax",
-        "ReduceMin",
-        "Reshape",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
+        *("DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
+        *("GlobalMaxPool", "Identity", "MaxPool", "ReduceMax", "ReduceMin", "Reshape", "Slice"),
+        *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
     },
 )
 
