@@ -24,6 +24,7 @@ import nncfx.network
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError, StorageError
 from nncfx.export import ExportResult, export_onnx
 from nncfx.quantization import integer_arithmetic
+from onnx_files import run_file
 
 # float32: a unit roundoff of 6e-8 times a dot product of 72 terms, twice in a row.
 RELATIVE = 1e-5
@@ -378,7 +379,7 @@ def test_an_output_that_is_a_constant_is_written(tmp_path: Path) -> None:
     model, inputs = Scaled().eval(), torch.randn(2, 4)
     found = export_onnx(model, tmp_path / "m.onnx", inputs)
     assert found.outputs == ("scores", "scale")
-    _, scale = onnxruntime.InferenceSession(found.path).run(None, {"x": inputs.numpy()})
+    _, scale = run_file(found, inputs)
     torch.testing.assert_close(torch.from_numpy(scale), torch.tensor(0.5).exp())
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import nncfx
-from language_models import bert
+from language_models import TOKENS, Language, bert
 from nncfx.errors import ArgumentError, GraphError
 from nncfx.quantization.grid.fake_quantize import fake_quantize
 from nncfx.quantization.grid.quantizer import Quantizer
@@ -23,25 +23,6 @@ from onnx_files import run_file
 
 onnx = pytest.importorskip("onnx")
 transformers = pytest.importorskip("transformers")
-
-
-class Language(nn.Module):
-    """An embedding, a hidden layer, and a head that may share the embedding's weight."""
-
-    def __init__(self, *, tied: bool = False) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.embedding, self.hidden = nn.Embedding(20, 64), nn.Linear(64, 64)
-        self.head = nn.Linear(64, 20)
-        if tied:
-            self.head.weight = self.embedding.weight
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        y: Tensor = self.head(torch.relu(self.hidden(self.embedding(tokens))))
-        return y
-
-
-TOKENS = torch.randint(20, (6, 7), generator=torch.Generator().manual_seed(0))
 
 
 def quantizer(model: nn.Module, key: str) -> Quantizer:

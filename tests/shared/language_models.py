@@ -39,3 +39,22 @@ def token_batches(count: int = 3, rows: int = 4, tokens: int = 30) -> list[dict[
     generator = torch.Generator().manual_seed(0)
     shape = (rows, tokens)
     return [{"input_ids": torch.randint(90, shape, generator=generator)} for _ in range(count)]
+
+
+class Language(nn.Module):
+    """An embedding, a hidden layer, and a head that may share the embedding's weight."""
+
+    def __init__(self, *, tied: bool = False, bias: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.hidden = nn.Embedding(20, 64), nn.Linear(64, 64)
+        self.head = nn.Linear(64, 20, bias=bias)
+        if tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        y: Tensor = self.head(torch.relu(self.hidden(self.embedding(tokens))))
+        return y
+
+
+TOKENS = torch.randint(20, (6, 7), generator=torch.Generator().manual_seed(0))

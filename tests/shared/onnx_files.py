@@ -11,9 +11,11 @@ from nncfx.runtimes import BuildOptions, runtime_named
 QUANTIZER = "nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255>"
 
 
-def run_file(file: Path | ExportResult, inputs: object) -> list[np.ndarray]:
+def run_file(
+    file: Path | ExportResult, inputs: object, runtime: str = "onnxruntime"
+) -> list[np.ndarray]:
     """Return the outputs of one call, in one thread."""
-    with runtime_named("onnxruntime").build(file, BuildOptions(threads=1)) as session:
+    with runtime_named(runtime).build(file, BuildOptions(threads=1)) as session:
         return session.run(inputs)
 
 

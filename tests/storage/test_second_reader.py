@@ -219,6 +219,7 @@ def as_written() -> dict[str, BitTensor]:
     cases: dict[str, tuple[str, np.ndarray]] = {
         "bitmap": ("F32", some[:40] * (rng.random(40) < 0.5)),
         "runs": ("F32", some * (rng.random(20_000) < 0.02)),
+        "lanes": ("F32", rng.choice(np.float32([1, 2, 3]), 20_000, p=[0.9, 0.06, 0.04])),
         "long runs": ("U8", (np.arange(9000) % 3000 == 5).astype(np.uint8)),
         "split": ("F16", rng.normal(size=5000).astype(np.float16)),
         "planes": ("F64", rng.normal(size=600)),

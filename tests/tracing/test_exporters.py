@@ -8,6 +8,7 @@ from torch import nn
 
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, PostSite, WeightSite
+from onnx_files import run_file
 from small_models import inputs, make
 
 
@@ -70,11 +71,10 @@ def test_it_exports_with_the_hooks_parameters_in_its_state(halved: NNCFNetwork) 
 @pytest.mark.slow  # the ONNX exporter takes its time
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_it_exports_to_onnx(halved: NNCFNetwork, tmp_path: Path) -> None:
-    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
     path = tmp_path / "model.onnx"
     torch.onnx.export(halved, (inputs("LeNet"),), path, dynamo=True, verbose=False)
-    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    (got,) = session.run(None, {session.get_inputs()[0].name: inputs("LeNet").numpy()})
+    (got,) = run_file(path, inputs("LeNet"))
     # sums of up to 400 float32 products: a few units in the seventh digit
     torch.testing.assert_close(
         torch.from_numpy(got), halved(inputs("LeNet")), rtol=1e-4, atol=1e-5

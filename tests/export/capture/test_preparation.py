@@ -11,6 +11,7 @@ from torch import Tensor, fx, nn
 import nncfx
 from nncfx.errors import ExportError
 from nncfx.export import export_program
+from onnx_files import run_file
 
 X = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -145,8 +146,7 @@ def test_masks_of_large_weights_are_in_the_weights_of_the_file(
     )
     before = {name: value.clone() for name, value in model.state_dict().items()}
     file = nncfx.export_onnx(model.eval(), tmp_path / "masked.onnx", inputs).path
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    (found,) = run_file(file, inputs)
     step = np.abs(found).max() / 127
     assert np.abs(found - model(inputs).detach().numpy()).max() < 1.01 * step
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -161,6 +161,5 @@ def test_what_only_looks_on_keeps_no_other_hook_in_the_file(tmp_path: Path) -> N
     controller, model = nncfx.create_compressed_model(Calling(), {"compression": algorithms}, X)
     controller.scheduler.epoch_step()
     file = nncfx.export_onnx(model.eval(), tmp_path / "clustered.onnx", X)
-    session = onnxruntime.InferenceSession(file.path, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {file.inputs[0]: X.numpy()})
+    (found,) = run_file(file, X)
     np.testing.assert_allclose(found, model(X).detach().numpy(), atol=1e-5)

@@ -17,7 +17,7 @@ from nncfx.network import NNCFNetwork
 from nncfx.processors import byte_sums_saturate
 from nncfx.quantization import QuantizeOptions, quantize_weights
 from nncfx.quantization.placement.overflow_fix import OverflowFix
-from nncfx.runtimes import BuildOptions, runtime_named
+from onnx_files import run_file
 
 CHECK = "nncfx.export.checks.saturation_check.byte_sums_saturate"
 PLAN = "nncfx.quantization.placement.overflow_fix.byte_sums_saturate"
@@ -107,8 +107,7 @@ def test_on_every_cpu_each_mend_gives_what_is_simulated(
     pytest.importorskip(runtime)
     model, x = made(fix)
     file = export_onnx(model, tmp_path / "m.onnx", x, runtime)
-    with runtime_named(runtime).build(file, BuildOptions(threads=1)) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(file, x, runtime)
     expected = model(x).detach().numpy()
     # one step of the hidden activations, of which each output sums 32
     assert np.abs(found - expected).max() < 1e-2 * np.abs(expected).max()

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nncfx.export import export_onnx
-from nncfx.runtimes import BuildOptions, runtime_named
 from onnx_files import run_file
 from small_models import Rounding
 
@@ -68,8 +67,7 @@ def test_a_product_of_constants_is_one_constant(runtime: str, width: int, tmp_pa
     assert [node.op_type for node in graph.node].count("MatMul") == 1
     floats = [one.name for one in graph.initializer if one.data_type == 1 and len(one.dims) > 1]
     assert floats == []
-    with runtime_named(runtime).build(path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(inputs())
+    (found,) = run_file(path, inputs(), runtime)
     # products of bytes, exact in either; the values are those of the model's own rounding
     torch.testing.assert_close(
         torch.from_numpy(found), model(inputs()).detach(), rtol=0, atol=1e-5

@@ -11,7 +11,7 @@ from torch import nn
 
 import nncfx
 from nncfx.quantization import integer_arithmetic, quantize_weights
-from nncfx.runtimes import BuildOptions, integer_kernels, runtime_named
+from nncfx.runtimes import integer_kernels
 from onnx_files import run_file
 
 LAYERS: dict[str, Any] = {
@@ -89,8 +89,7 @@ def run_in_openvino(
 ) -> tuple[Any, Any]:
     path = folder / "model.onnx"
     nncfx.export_onnx(quantized, path, x, "openvino", dynamic_batch=dynamic_batch)
-    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(x)
+    (found,) = run_file(path, x, "openvino")
     with torch.no_grad():
         return found, quantized(x).numpy()
 
@@ -138,7 +137,7 @@ def test_cubic_resizes_to_fewer_pixels_run(
     x = torch.randn(2, 3, 9, 9)
     quantized = nncfx.quantize(Shrunk(**size).eval(), [x])
     file = nncfx.export_onnx(quantized, tmp_path / "m.onnx", x, dynamic_batch=is_open)
-    (found,) = onnxruntime.InferenceSession(file.path).run(None, {"x": x.numpy()})
+    (found,) = run_file(file, x)
     expected = quantized(x)
     assert (torch.as_tensor(found) - expected).norm() < 0.01 * expected.norm()
 

@@ -12,7 +12,6 @@ import nncfx
 from nncfx.export.ir.graph_edits import constant_of
 from nncfx.export.passes.integer_biases import add_integer_biases, separate_biases
 from nncfx.quantization import QuantizeOptions, integer_arithmetic
-from nncfx.runtimes import BuildOptions, runtime_named
 from onnx_files import parsed, run_file
 
 MODEL = """
@@ -108,8 +107,7 @@ def test_openvino_adds_the_biases_of_a_layer_that_runs_twice(tmp_path: Path) -> 
     options = QuantizeOptions(overflow_fix="enable")
     model = nncfx.quantize(Twins().eval(), [inputs], target="openvino", options=options)
     path = nncfx.export_onnx(model, tmp_path / "m.onnx", inputs, target="openvino").path
-    with runtime_named("openvino").build(path, BuildOptions()) as session:
-        found = session.run(inputs)
+    found = run_file(path, inputs, "openvino")
     with torch.no_grad(), integer_arithmetic(model):
         for one, expected in zip(found, model(*inputs), strict=True):
             np.testing.assert_allclose(one, expected.numpy(), atol=1e-2)
@@ -192,8 +190,7 @@ def test_openvino_adds_biases_where_the_number_of_images_is_read(
     quantized = nncfx.quantize(model().eval(), [x], target="openvino")
     path = tmp_path / "m.onnx"
     nncfx.export_onnx(quantized, path, x[:2], "openvino")
-    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
-        (found,) = session.run(x[:count])
+    (found,) = run_file(path, x[:count], "openvino")
     with torch.no_grad():
         expected = quantized(x[:count]).numpy()
     # sums in another order may round a few products to the next step

@@ -10,7 +10,6 @@ from torch import nn
 import nncfx
 from nncfx.export import export_onnx
 from nncfx.quantization import QuantizeOptions, quantize_weights
-from nncfx.runtimes import BuildOptions, runtime_named
 from onnx_files import run_file
 
 
@@ -97,8 +96,7 @@ def test_openvino_reads_a_layer_beside_quantized_tensors(
         options=QuantizeOptions(overflow_fix="enable"),
     )
     path = export_onnx(model, tmp_path / "m.onnx", x, "openvino").path
-    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
-        found = torch.from_numpy(session.run(x)[0])
+    found = torch.from_numpy(run_file(path, x, "openvino")[0])
     expected = model(x)
     step = (expected.amax() - expected.amin()) / 255
     assert (found - expected).abs().max() <= step
@@ -115,8 +113,7 @@ def test_openvino_reads_the_bytes_of_a_gru_where_weights_alone_are_quantized(
     model = quantize_weights(Recurrent(nn.GRU).eval(), [x])
     path = export_onnx(model, tmp_path / "m.onnx", x, "openvino").path
     assert float_matrices(path) == []
-    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
-        found = torch.from_numpy(session.run(x)[0])
+    found = torch.from_numpy(run_file(path, x, "openvino")[0])
     torch.testing.assert_close(found, model(x), rtol=1e-3, atol=1e-4)
 
 
@@ -127,6 +124,5 @@ def test_openvino_reads_it(tmp_path: Path) -> None:
         Recurrent(nn.LSTM).eval(), [x], target="openvino", ignored_scopes=["{function}linear"]
     )
     path = export_onnx(model, tmp_path / "m.onnx", x, "openvino").path
-    with runtime_named("openvino").build(path, BuildOptions(threads=1)) as session:
-        found = torch.from_numpy(session.run(x)[0])
+    found = torch.from_numpy(run_file(path, x, "openvino")[0])
     torch.testing.assert_close(found, model(x), rtol=1e-3, atol=1e-4)

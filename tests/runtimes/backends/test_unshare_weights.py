@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.errors import StorageError
-from nncfx.runtimes import EXACT_BYTE_SUMS, BuildOptions, runtime_named, unshare_weights
+from nncfx.runtimes import EXACT_BYTE_SUMS, unshare_weights
 from nncfx.targets import target_named
+from onnx_files import run_file
 
 X = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(0))
 
@@ -50,8 +51,7 @@ def read_by(path: Path) -> list[str]:
 
 
 def executed(path: Path) -> np.ndarray:
-    with runtime_named("onnxruntime").build(path, BuildOptions(threads=1)) as session:
-        return session.run(X)[0]
+    return run_file(path, X)[0]
 
 
 def test_every_layer_reads_a_copy_of_its_own_and_the_file_computes_the_same(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nncfx.errors import StorageError
 from nncfx.storage.codecs import ans
 from nncfx.storage.codecs.byte_reader import ByteReader, varint
-from nncfx.storage.codecs.frequency_table import pack_frequencies, unpack_frequencies
+from nncfx.storage.codecs.frequency_table import pack_frequencies
 from nncfx.storage.codecs.huffman import count_symbols
 
 SYMBOLS = (
@@ -53,39 +53,6 @@ def test_two_symbols_by_hand() -> None:
     table = pack_frequencies(np.array([48, 16], dtype=np.int64))
     data = table + varint(1) + varint(0) + (349584).to_bytes(4, "little")
     assert decoded(data, 2).tolist() == [0, 1]
-
-
-def by_the_page(data: bytes, count: int) -> list[int]:
-    """Return the symbols as docs/format.md says, one at a time, in whole numbers."""
-    source = ByteReader(data)
-    frequencies = unpack_frequencies(source).tolist()
-    n, words = source.varint(), source.varint()
-    states = [int.from_bytes(source.take(4), "little") for _ in range(n)]
-    total = sum(frequencies)
-    owner = [symbol for symbol, f in enumerate(frequencies) for _ in range(f)]
-    first = [sum(frequencies[:symbol]) for symbol in range(len(frequencies))]
-    symbols = []
-    for i in range(count):
-        x = states[i % n]
-        slot = x % total
-        symbol = owner[slot]
-        x = frequencies[symbol] * (x // total) + slot - first[symbol]
-        if x < 2**16:
-            x = x * 2**16 + int.from_bytes(source.take(2), "little")
-            words -= 1
-        states[i % n] = x
-        symbols.append(symbol)
-    assert states == [2**16] * n
-    assert words == source.left == 0
-    return symbols
-
-
-@pytest.mark.parametrize("count", [2, 99, 5000, 5001])
-def test_a_reader_written_from_the_page_reads_it(count: int) -> None:
-    symbols = gaps(count)
-    symbols[:2] = 0, 1
-    data = ans.encode(symbols, count_symbols(symbols))
-    assert by_the_page(data, count) == symbols.tolist()
 
 
 def test_a_long_stream_takes_its_entropy() -> None:

@@ -1,6 +1,7 @@
 """Quantized tensors as integers: small, exact, and readable without floats."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -55,30 +56,21 @@ def test_groups_are_dequantized_by_hand() -> None:
     assert tensor.dequantize().tolist() == [[1.0, 2.0, 0.5, 1.0], [0.0, 2.0, -0.25, 0.0]]
 
 
-def test_groups_in_columns_are_dequantized_by_hand() -> None:
-    # transposed, the rows are (1, 3) and (2, 4)
+# transposed, the rows that are groups are (1, 3) and (2, 4)
+@pytest.mark.parametrize(
+    "form", [{"bits": 4, "group": 2, "columns": True}, {"bits": 8, "axis": 1}]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_columns_are_dequantized_by_hand(form: dict[str, Any], dtype: torch.dtype) -> None:
     tensor = IntegerTensor(
         values=torch.tensor([[1, 2], [3, 4]], dtype=torch.int8),
         scale=torch.tensor([1.0, 10.0]),
         zero_point=torch.tensor([0, 0], dtype=torch.int32),
-        bits=4,
-        group=2,
-        columns=True,
+        dtype=dtype,
+        **form,
     )
     assert tensor.dequantize().tolist() == [[1.0, 20.0], [3.0, 40.0]]
-
-
-def test_an_axis_is_dequantized_by_hand() -> None:
-    tensor = IntegerTensor(
-        values=torch.tensor([[1, 2], [3, 4]], dtype=torch.int8),
-        scale=torch.tensor([1.0, 10.0]),
-        zero_point=torch.tensor([0, 0], dtype=torch.int32),
-        bits=8,
-        axis=1,
-        dtype=torch.float16,
-    )
-    assert tensor.dequantize().tolist() == [[1.0, 20.0], [3.0, 40.0]]
-    assert tensor.dequantize().dtype == torch.float16
+    assert tensor.dequantize().dtype == dtype
 
 
 def quantized(bits: int, dtype: torch.dtype = torch.float32) -> NNCFNetwork:
