@@ -12,8 +12,6 @@ from nncfx.graph.channels import Channels, Role
 from nncfx.graph.union_find import Ids, UnionFind
 from nncfx.tracing.calls.symbolic_sizes import NamedInteger
 
-__all__ = ["ChannelLedger"]
-
 _NAME = re.compile(r"\[([^\]]*)\]")
 _CONSTANT = "a constant of the model's code takes the place of such a channel at '{place}'"
 

@@ -13,8 +13,6 @@ from nncfx.channels.ids import NO_CHANNEL
 from nncfx.graph.channels import ROLES, Average, Channels, GroupSet, Member, Role, Width
 from nncfx.graph.union_find import Ids
 
-__all__ = ["Notes", "grouped"]
-
 _Axis: TypeAlias = tuple[str, int]
 
 

@@ -14,21 +14,6 @@ import torch
 
 from nncfx.graph.union_find import Ids
 
-__all__ = [
-    "NO_CHANNEL",
-    "along",
-    "compact",
-    "in_order",
-    "is_broadcast",
-    "lifted",
-    "narrowed",
-    "no_channels",
-    "same_channels",
-    "sequence",
-    "spread",
-    "varying_axes",
-]
-
 NO_CHANNEL: Final = -1
 
 

@@ -12,8 +12,6 @@ from typing_extensions import override
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
 
-__all__ = ["AVERAGES", "LAYER_NORMS", "LivingChannels"]
-
 LAYER_NORMS: Final = frozenset([F.layer_norm, F.rms_norm])
 """Functions that normalise over the last axes."""
 _MEANS: Final = frozenset([torch.mean, torch.Tensor.mean])

@@ -6,8 +6,6 @@ from functools import cached_property
 
 import torch
 
-__all__ = ["Source", "first_of_run", "is_stack"]
-
 
 @dataclass(frozen=True, eq=False)
 class Source:

@@ -25,8 +25,6 @@ from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.calls.tensor_table import TensorTable
 
-__all__ = ["ChannelState", "Split"]
-
 _LEFT = "would divide what is left by the number in its code"
 
 

@@ -38,8 +38,6 @@ from nncfx.tracing.record.function_mode import (
 from nncfx.tracing.record.shape_only_execution import Shortcut
 from nncfx.tracing.record.unreached_modules import branches_on_training, passed_around, unreached
 
-__all__ = ["CALLS_OF_A_PATH", "MENDABLE", "ChannelObserver", "analyze_channels"]
-
 _LOGGER = logging.getLogger(__name__)
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})

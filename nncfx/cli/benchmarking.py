@@ -20,8 +20,6 @@ from nncfx.report.format import significant_text
 from nncfx.runtimes import call_words, compare_profiles, runtime_named
 from nncfx.runtimes.protocol.named_inputs import examples_in
 
-__all__ = ["REGRESSION", "BenchmarkOutput", "run_benchmark"]
-
 REGRESSION: Final = 3
 """The exit code when a model became slower than its baseline."""
 

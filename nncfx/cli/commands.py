@@ -21,8 +21,6 @@ from nncfx.cli.files import check_file, inspect_file, pack, unpack
 from nncfx.cli.inspecting import inspect
 from nncfx.errors import ArgumentError
 
-__all__ = ["application"]
-
 
 def _show_version(asked: bool) -> None:
     if asked:

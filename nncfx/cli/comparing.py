@@ -13,8 +13,6 @@ from nncfx.cli.console import column_table, output_console, print_json
 from nncfx.cli.files import check_file
 from nncfx.errors import ArgumentError
 
-__all__ = ["diff"]
-
 
 def diff(
     first: Annotated[Path, typer.Argument(help="A checkpoint, .nncfx, .onnx or JSON file.")],

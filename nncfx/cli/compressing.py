@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from nncfx.tasks import Outcome, Task
     from nncfx.tasks.training import Say
 
-__all__ = ["OUTSIDE", "compress", "demo", "resume", "status"]
-
 OUTSIDE: Final = 3
 """The exit code when the compressed model is outside of the budget of its search."""
 

@@ -12,8 +12,6 @@ import typer
 from nncfx.cli.console import print_json
 from nncfx.errors import ArgumentError
 
-__all__ = ["configs"]
-
 configs = typer.Typer(
     help="Check, begin and describe configs.", no_args_is_help=True, pretty_exceptions_enable=False
 )

@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-__all__ = ["column_table", "output_console", "print_json"]
-
 _WIDEST: Final = 1000  # characters; addresses of deep models have some 300
 
 

@@ -17,8 +17,6 @@ from nncfx.report.format import bytes_text
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["export", "quantize"]
-
 Source = Annotated[
     str,
     typer.Argument(help="A config or task file, file.py:function or package.module:function."),

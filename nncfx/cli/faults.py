@@ -6,8 +6,6 @@ from typing import Final
 
 from nncfx.errors import NNCFXError, users_line
 
-__all__ = ["FAULT", "fault_text"]
-
 FAULT: Final = 2
 """The exit code of every error that nncfx raises on purpose."""
 

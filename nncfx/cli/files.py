@@ -15,8 +15,6 @@ from nncfx.cli.console import column_table, output_console, print_json
 from nncfx.errors import ArgumentError
 from nncfx.report.format import bytes_text, count_text, ratio_text
 
-__all__ = ["check_file", "inspect_file", "pack", "unpack"]
-
 
 def pack(
     source: Annotated[Path, typer.Argument(help="A safetensors file.")],

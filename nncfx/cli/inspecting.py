@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from nncfx.network import NNCFNetwork
     from nncfx.tracing import Insertion
 
-__all__ = ["inspect"]
-
 
 def inspect(
     what: Annotated[

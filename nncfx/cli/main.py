@@ -14,8 +14,6 @@ from nncfx._version import __version__
 from nncfx.cli.faults import FAULT, fault_text
 from nncfx.errors import MissingExtraError, NNCFXError
 
-__all__ = ["app"]
-
 
 def app() -> None:
     """Run the command line on `sys.argv`; the process ends with it.

@@ -14,8 +14,6 @@ from nncfx.report.format import bytes_text, count_text, prefix_text, ratio_text
 if TYPE_CHECKING:
     from nncfx.tasks import Outcome, RunStatus, TaskPlan
 
-__all__ = ["show_outcome", "show_plan", "show_status"]
-
 
 def show_plan(plan: "TaskPlan") -> None:
     """Print the stages of a task, its hooks, and what it is predicted to save."""

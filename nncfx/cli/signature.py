@@ -10,8 +10,6 @@ from nncfx.errors import ArgumentError, RuntimeFailure, did_you_mean
 from nncfx.runtimes import Session
 from nncfx.runtimes.protocol.named_inputs import InputSpec
 
-__all__ = ["Shape", "signature_inputs"]
-
 Shape: TypeAlias = tuple[int, ...]
 """Sizes of all axes."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from nncfx.tasks import Task
     from nncfx.tracing import ExampleInputs
 
-__all__ = ["OpenedModel", "is_code", "is_task", "model_source"]
-
 _MOST_BYTES: Final = 2**34
 """So much memory may inputs take that are made of their shapes."""
 

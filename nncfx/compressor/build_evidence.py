@@ -26,8 +26,6 @@ from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs, trace
 from nncfx.tracing.hooks.store import own_parameters
 
-__all__ = ["EvidenceInputs", "build_evidence", "fingerprint", "model_facts"]
-
 # The final comparison is the claim, so it takes longer than one among many of the search.
 _PROOF_SECONDS = 2.0
 

@@ -13,8 +13,6 @@ from nncfx.config import AnyConfig
 from nncfx.errors import ArgumentError
 from nncfx.narration import narrated
 
-__all__ = ["Compressor"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)

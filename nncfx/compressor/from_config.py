@@ -24,8 +24,6 @@ from nncfx.search import SearchSettings, SpaceSettings
 from nncfx.storage.formats.whole_file import read_text
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["arguments_from"]
-
 _OBJECTIVES: Final[Mapping[str, Objective]] = MappingProxyType(
     {
         "file_size": file_size,

@@ -13,8 +13,6 @@ from nncfx.objectives.ready import ready_objective
 from nncfx.schemes.code_digest import code_digest
 from nncfx.search import JSONValue
 
-__all__ = ["data_facts", "journal_header"]
-
 _WITH_CODE = ("scheme", "optimizer", "objective", "metric", "criterion")
 
 

@@ -29,8 +29,6 @@ from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.record.tracer import trace_of_shapes
 
-__all__ = ["PredictedCosts", "groups_within_latency", "measured_widths"]
-
 _STEPS: Final = 12
 """Halvings of the level: to one of 4096 groups."""
 

@@ -8,8 +8,6 @@ from nncfx.evidence.judgement import Judgement
 from nncfx.schemes import Scheme
 from nncfx.search import SearchResult, SpaceResult
 
-__all__ = ["noise_note", "notes_on"]
-
 
 def notes_on(
     search: SearchResult | SpaceResult, scheme: Scheme, model: nn.Module, why_unchanged: str

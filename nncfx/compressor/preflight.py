@@ -28,19 +28,6 @@ from nncfx.tracing.calls.devices import device_of, on_device
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = [
-    "check_budget",
-    "check_executor",
-    "check_extras",
-    "check_instances",
-    "check_loaders",
-    "check_model",
-    "check_training_step",
-    "first_batch",
-    "reach_note",
-    "small_sample_note",
-]
-
 
 def check_model(model: object) -> None:
     """Refuse what cannot be copied, traced and compressed as a module.

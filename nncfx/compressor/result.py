@@ -15,8 +15,6 @@ from nncfx.evidence.summary import summary
 from nncfx.search import Candidate, SearchResult, SpaceResult
 from nncfx.thinning import ThinRecipe, load_thinned, save_thinned
 
-__all__ = ["CompressionResult"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)

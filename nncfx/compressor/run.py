@@ -51,8 +51,6 @@ from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.devices import device_of, on_device
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["compress", "prepare", "prove", "rebuild", "search"]
-
 _LOGGER = logging.getLogger(__name__)
 
 

@@ -26,8 +26,6 @@ from nncfx.search import Candidate as Point
 from nncfx.search import Executor, LocalExecutor, SearchSettings, Space, SpaceSettings
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["CompressorSettings"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompressorSettings:

@@ -9,8 +9,6 @@ from nncfx.schemes import AtLevel, Compose, Scheme
 from nncfx.schemes.from_config import scheme_from
 from nncfx.search import Candidate, Choice, Dimension, Range, Space
 
-__all__ = ["SchemeOfCandidate", "space_of"]
-
 _LEVEL: Final = "level"
 _HIGHEST: Final = 0.999
 _LEVELLESS: Final = frozenset({"Cluster", "Quantize"})

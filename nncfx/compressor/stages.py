@@ -19,8 +19,6 @@ from nncfx.schemes import Scheme
 from nncfx.search import Executor, JSONValue, SearchResult, SpaceResult
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["Found", "Prepared", "Rebuilt"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,8 +17,6 @@ from nncfx.search import (
     posterior_curve,
 )
 
-__all__ = ["StudyWords", "space_study", "study"]
-
 _GRID = 101
 
 

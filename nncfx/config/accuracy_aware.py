@@ -10,8 +10,6 @@ from nncfx.config.faults import Fault
 from nncfx.config.option import Limits, option, required
 from nncfx.config.section import Section
 
-__all__ = ["AccuracyAwareParams", "AccuracyAwareTraining"]
-
 _FRACTION = Limits(above=0, below=1)
 _COUNT = Limits(minimum=1)
 _ADAPTIVE = (

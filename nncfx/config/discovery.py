@@ -18,8 +18,6 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any, Final
 
-__all__ = ["BUILT_IN", "GROUP", "broken_algorithms", "config_module", "find_algorithms", "forget"]
-
 _LOGGER = logging.getLogger(__name__)
 GROUP: Final = "nncfx.algorithms"
 

@@ -14,8 +14,6 @@ from nncfx.config.faults import Fault, join, json_path
 from nncfx.config.schema import REFUSED, TAG
 from nncfx.errors import did_you_mean
 
-__all__ = ["schema_faults"]
-
 _KINDS = {
     "array": "a list",
     "boolean": "true or false",

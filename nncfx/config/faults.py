@@ -7,8 +7,6 @@ from typing_extensions import override
 
 from nncfx.errors import ConfigError
 
-__all__ = ["Fault", "config_error", "join", "json_path"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
 class Fault:

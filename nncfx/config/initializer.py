@@ -5,8 +5,6 @@ import dataclasses
 from nncfx.config.option import Limits, option
 from nncfx.config.section import Section
 
-__all__ = ["BatchNormAdaptation", "Initializer"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchNormAdaptation(Section):

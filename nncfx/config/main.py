@@ -19,8 +19,6 @@ from nncfx.config.section import Section, read_section
 from nncfx.errors import ConfigError
 from nncfx.untrusted import read_json
 
-__all__ = ["AnyConfig", "InputInfo", "NNCFConfig", "read_config_file"]
-
 _NOT_BUILT = "it is not built"
 
 

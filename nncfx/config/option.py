@@ -4,9 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nncfx.json_codec import Limits
-
-__all__ = ["LEVEL", "Limits", "OptionSpec", "option", "options_of", "required", "spec_of"]
+from nncfx.json_codec import Limits as Limits  # noqa: PLC0414 (handed on to configs)
 
 _KEY = "nncfx.option"
 

@@ -11,8 +11,6 @@ from nncfx.config.option import LEVEL, Limits, option
 from nncfx.config.registry import InitializedAlgorithmConfig
 from nncfx.config.section import Section
 
-__all__ = ["OF_DATA", "Budget", "Importance", "PruningConfig", "PruningParams"]
-
 Budget: TypeAlias = Literal["groups", "macs", "parameters", "latency"]
 """Of what a level is a fraction: channel groups, multiply-accumulates, parameters, or the latency
 that a table predicts."""

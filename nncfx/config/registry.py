@@ -19,15 +19,6 @@ from nncfx.config.option import Limits, option
 from nncfx.config.section import ScopeResolver, Section, with_scopes
 from nncfx.errors import ArgumentError
 
-__all__ = [
-    "AlgorithmConfig",
-    "InitializedAlgorithmConfig",
-    "TrainedAlgorithmConfig",
-    "algorithm_configs",
-    "register_algorithm_config",
-    "unregister_algorithm_config",
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(Section):

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple, Self
 
 from nncfx.config.option import OptionSpec, options_of, spec_of
 
-__all__ = ["REFUSED", "TAG", "is_list", "item_type", "schema_of"]
-
 REFUSED = "x-nncfx-refused"
 TAG = "algorithm"
 

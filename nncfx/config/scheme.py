@@ -11,8 +11,6 @@ from nncfx.config.faults import Fault
 from nncfx.config.option import Limits, option, required
 from nncfx.config.section import Section
 
-__all__ = ["KEYS_OF_SCHEMES", "SchemeConfig"]
-
 _STRUCTURED: Final = frozenset({"criteria", "align"})
 KEYS_OF_SCHEMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {

@@ -13,15 +13,6 @@ from nncfx.config.scheme import KEYS_OF_SCHEMES, SchemeConfig
 from nncfx.config.section import Section
 from nncfx.errors import did_you_mean
 
-__all__ = [
-    "ADMMRecovery",
-    "DCFineTunedRecovery",
-    "DCRecovery",
-    "LCRecovery",
-    "SearchConfig",
-    "SearchedScheme",
-]
-
 _COUNT: Final = Limits(minimum=0)
 _SOME: Final = Limits(minimum=1)
 _ABOVE_ZERO: Final = Limits(above=0)

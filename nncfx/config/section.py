@@ -13,16 +13,6 @@ from nncfx.config.faults import Fault, config_error, join
 from nncfx.config.option import options_of, spec_of
 from nncfx.config.schema import TAG, is_list, item_type, schema_of
 
-__all__ = [
-    "ScopeResolver",
-    "Section",
-    "as_in_torch",
-    "read_section",
-    "resolved_scopes",
-    "section_faults",
-    "with_scopes",
-]
-
 ScopeResolver: TypeAlias = Callable[[str, str], str | None]
 """Takes the path of a scope in the config and the scope; returns how it is spelt in the model, or
 None where it is left out."""

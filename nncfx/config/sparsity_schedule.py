@@ -11,8 +11,6 @@ from nncfx.config.faults import Fault
 from nncfx.config.option import LEVEL, Limits, option
 from nncfx.config.section import Section
 
-__all__ = ["SparsityParams", "SparsityScheduleName", "falling_sparsity"]
-
 SparsityScheduleName: TypeAlias = Literal[
     "polynomial",
     "exponential",

@@ -16,8 +16,6 @@ from nncfx.controllers.base.states import check_keys
 from nncfx.controllers.base.statistics import CompositeStatistics
 from nncfx.network import NNCFNetwork
 
-__all__ = ["CompositeController"]
-
 
 @final
 class CompositeController(Controller):

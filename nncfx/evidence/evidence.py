@@ -16,18 +16,6 @@ from nncfx.evidence.network_facts import OperationFacts, WeightFacts
 from nncfx.json_codec import decode, encode, load_object
 from nncfx.storage.formats.whole_file import read_text, write_text
 
-__all__ = [
-    "EVIDENCE_FORMAT",
-    "EVIDENCE_VERSION",
-    "STAGES",
-    "Curve",
-    "Evidence",
-    "LayerRow",
-    "ModelFacts",
-    "Sample",
-    "StudyEvidence",
-]
-
 EVIDENCE_FORMAT = "nncfx-evidence"
 EVIDENCE_VERSION = 1
 STAGES = ("dense", "accuracy", "objective")

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-__all__ = ["ExportedFile"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedFile:

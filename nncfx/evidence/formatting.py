@@ -5,8 +5,6 @@ import re
 from collections.abc import Mapping
 from types import FunctionType
 
-__all__ = ["candidate_words", "number", "spelt"]
-
 _LARGE = 1000
 
 

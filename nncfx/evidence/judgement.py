@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from nncfx.evidence.formatting import number
 
-__all__ = ["Judgement", "is_within"]
-
 # a loss of exactly the budget is inside it, whatever the last bit says
 _ROUNDING = 1e-9
 

@@ -9,8 +9,6 @@ from nncfx.evidence.evidence import LayerRow
 from nncfx.graph.macs import macs
 from nncfx.tracing import ExampleInputs, trace
 
-__all__ = ["layer_rows"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Layer:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from nncfx.processors import usable_processors
 
-__all__ = ["machine_facts", "version_facts"]
-
 # The packages that a measured number can depend on.
 _PACKAGES = (
     "torch",

@@ -14,8 +14,6 @@ from nncfx.tracing import ExampleInputs, run
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["operation_facts", "weight_facts", "with_earlier_changes"]
-
 _BINS: Final = 40
 _FEW: Final = 64
 """So many distinct values are listed; more of them are no codebook that a person reads."""

@@ -4,8 +4,6 @@ from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.formatting import number
 from nncfx.runtimes import call_words
 
-__all__ = ["summary"]
-
 _FACTS = ("throughput", "latency", "footprint", "file size", "parameters", "MACs")
 """Objectives that other lines tell of."""
 

@@ -9,8 +9,6 @@ import numpy as np
 from nncfx.graph.channels import Channels
 from nncfx.graph.union_find import Ids
 
-__all__ = ["Entries", "entries_of"]
-
 Entries: TypeAlias = dict[tuple[str, int], Ids]
 """(Parameter or buffer, axis) to entries along that axis, ascending."""
 

@@ -13,8 +13,6 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, GraphError, did_you_mean
 
-__all__ = ["ROLES", "Average", "Channels", "GroupSet", "Member", "Role", "Width"]
-
 
 class Role(StrEnum):
     """What the entries of a parameter do with the channels that they carry."""

@@ -22,16 +22,6 @@ from typing import NamedTuple
 
 from nncfx.errors import ArgumentError
 
-__all__ = [
-    "PQTree",
-    "consecutive_order",
-    "contiguous_tree",
-    "elements_of",
-    "frontier",
-    "restricted",
-    "universal",
-]
-
 
 class PQTree(NamedTuple):
     """A node with all that hangs below it; make one with `universal` and `restricted`."""

@@ -26,8 +26,6 @@ import numpy as np
 
 from nncfx.graph.consecutive_ones import PQTree, contiguous_tree, restricted
 
-__all__ = ["contiguous_subset", "overlap_components"]
-
 EXACT_SETS: Final = 128
 """Components of more sets are searched without branch and bound."""
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from nncfx.errors import GraphError
 from nncfx.graph.operations import Edge, Operation, TensorInfo
 
-__all__ = ["dot", "svg"]
-
 
 def dot(
     operations: Sequence[Operation], edges: Sequence[Edge], ends: Sequence[tuple[str, TensorInfo]]

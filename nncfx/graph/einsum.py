@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-__all__ = ["MatrixProduct", "einsum_macs", "matrix_product"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixProduct:

@@ -15,8 +15,6 @@ from nncfx.graph.nncf_graph import NNCFGraph
 from nncfx.graph.operations import Operation, TensorInfo
 from nncfx.operators import ROWS, Rules, operator_of
 
-__all__ = ["mac_rule", "macs", "operation_macs", "total_macs"]
-
 MacRule: TypeAlias = Callable[[Operation], int]
 
 mac_rule: Final = Rules[MacRule](

@@ -14,8 +14,6 @@ from nncfx.graph.drawing import dot, svg
 from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION, Edge, Operation, TensorInfo
 from nncfx.graph.serialization import decode, encode
 
-__all__ = ["NNCFGraph", "input_address", "output_address"]
-
 
 def input_address(index: int) -> str:
     """Return the address of the model's input number `index`.

@@ -6,17 +6,6 @@ from typing import Final
 
 from typing_extensions import override
 
-__all__ = [
-    "INPUT_FUNCTION",
-    "NO_PARAMETERS",
-    "OUTPUT_FUNCTION",
-    "STRIDED",
-    "Edge",
-    "Operation",
-    "OwnParameters",
-    "TensorInfo",
-]
-
 INPUT_FUNCTION: Final = "nncf_model_input"
 OUTPUT_FUNCTION: Final = "nncf_model_output"
 STRIDED: Final = "strided"

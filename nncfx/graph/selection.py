@@ -8,8 +8,6 @@ from nncfx.errors import did_you_mean
 from nncfx.graph.operations import Operation
 from nncfx.untrusted import REGULAR, is_found
 
-__all__ = ["hint", "matches", "select", "unmatched"]
-
 _FUNCTION: Final = "{function}"
 
 

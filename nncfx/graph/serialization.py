@@ -15,8 +15,6 @@ from nncfx.graph.operations import (
 )
 from nncfx.untrusted import read_json
 
-__all__ = ["Parts", "decode", "encode"]
-
 Parts: TypeAlias = tuple[
     tuple[Operation, ...], tuple[Edge, ...], tuple[TensorInfo, ...], tuple[TensorInfo, ...]
 ]

@@ -7,8 +7,6 @@ from nncfx.graph.nncf_graph import NNCFGraph
 from nncfx.graph.operations import Operation
 from nncfx.operators import operator_of
 
-__all__ = ["stacked_matrices"]
-
 _PICKS: Final = "__getitem__"
 _TURNS: Final = frozenset({"T", "mT", "swapaxes", "swapdims", "transpose"})
 _GROUPED: Final = "_grouped_mm"

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Ids", "UnionFind"]
-
 Ids = npt.NDArray[np.int64]
 
 

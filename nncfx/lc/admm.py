@@ -12,8 +12,6 @@ from nncfx.lc.training_settings import TrainingSettings
 from nncfx.schemes import SchemeLike
 from nncfx.schemes.masks.exact_masks import check_at_least
 
-__all__ = ["ADMM"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ADMM(TrainingSettings):

@@ -20,8 +20,6 @@ from nncfx.schemes.layers import LAYER_KINDS
 from nncfx.tracing import Insertion, Priority, WeightSite
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["LCBuilder"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 
 

@@ -12,8 +12,6 @@ from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
 from nncfx.config.scheme import SchemeConfig
 from nncfx.config.sparsity_schedule import SparsityParams, SparsityScheduleName
 
-__all__ = ["LCConfig", "LCParams"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LCParams(SparsityParams):

@@ -24,8 +24,6 @@ from nncfx.schemes import Scheme
 from nncfx.storage.models.sharded_models import gathered, whole
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["LCController"]
-
 ALGORITHM = LCConfig.algorithm
 
 

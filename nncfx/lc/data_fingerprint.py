@@ -20,8 +20,6 @@ from torch.utils.data import (
 
 from nncfx.errors import machine_fault
 
-__all__ = ["data_fingerprint"]
-
 _DRAWN: Final = 32
 _PART: Final = 1024
 _Facts = dict[str, int | str]

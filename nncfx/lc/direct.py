@@ -22,8 +22,6 @@ from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["DC", "DCFineTuned"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DC:

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from nncfx.schemes.wide_floats import wide
 from nncfx.storage.models.sharded_models import like_shards, whole
 
-__all__ = ["Lagrangian", "Penalized", "augmented_penalty", "is_penalized", "next_mu"]
-
 Penalized: TypeAlias = Literal["weights", "all"]
 """Which of the parameters that a scheme constrains the penalty draws: "weights" are those of two
 and more axes, and leave biases and norms to the loss alone; "all" is the Lagrangian as written."""

@@ -29,8 +29,6 @@ from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["LC"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LC(TrainingSettings):

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
-__all__ = ["Nesterov", "OptimizerFactory"]
-
 OptimizerFactory: TypeAlias = Callable[[list[nn.Parameter], float], Optimizer]
 """Makes an optimizer for parameters at a starting learning rate."""
 

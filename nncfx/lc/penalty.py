@@ -11,8 +11,6 @@ from nncfx.controllers import CompressionLoss
 from nncfx.controllers.base.weights import raw_parameters
 from nncfx.lc.lagrangian import Lagrangian, Penalized, is_penalized
 
-__all__ = ["CompressedWeight", "PenaltyLoss"]
-
 
 @final
 class CompressedWeight(nn.Module):

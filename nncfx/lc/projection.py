@@ -17,8 +17,6 @@ from nncfx.tracing.calls.devices import on_device
 from nncfx.tracing.calls.inputs import as_call
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["Best", "Projection", "judge", "project"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Projection:

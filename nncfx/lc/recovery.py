@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from nncfx.schemes import SchemeLike
 
-__all__ = ["Recovered", "Recovery", "RecoveryData", "StepRecord", "within"]
-
 
 def _silent(_: str) -> None:
     """Tell nobody."""

@@ -18,18 +18,6 @@ from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.tracing.calls.devices import on_device
 from nncfx.tracing.calls.inputs import as_call
 
-__all__ = [
-    "Stepping",
-    "check_training",
-    "clip",
-    "minibatches",
-    "optimizer_for",
-    "scale_rate",
-    "seeded",
-    "train_epoch",
-]
-
-
 _AMP: Final[Mapping[str, torch.dtype]] = MappingProxyType(
     {"bfloat16": torch.bfloat16, "float16": torch.float16}
 )

@@ -5,8 +5,6 @@ from typing import Any
 
 from nncfx.lc.nesterov import OptimizerFactory
 
-__all__ = ["TrainingSettings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:

@@ -20,8 +20,6 @@ from nncfx.storage.formats.whole_file import writing
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.untrusted import read_json
 
-__all__ = ["Unfinished", "identity"]
-
 _FORMAT: Final = "1"
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 _PARTS: Final = ("learner", "compressed", "model")

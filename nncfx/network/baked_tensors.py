@@ -13,8 +13,6 @@ from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.hooked_reads import hooked_reads
 from nncfx.tracing.hooks.sites import WeightSite
 
-__all__ = ["BakedTensors"]
-
 
 @final
 class BakedTensors(Mapping[str, Tensor]):

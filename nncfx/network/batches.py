@@ -15,8 +15,6 @@ from nncfx.tracing.calls.devices import device_of, on_device
 from nncfx.tracing.calls.inputs import as_call
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["inputs_in", "warn_unused_inputs"]
-
 _LOGGER = logging.getLogger(__name__)
 _POSITIONAL: Final = (
     inspect.Parameter.POSITIONAL_ONLY,

@@ -7,8 +7,6 @@ from nncfx.graph import NNCFGraph
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.tensors import replaced
 
-__all__ = ["moved_inputs"]
-
 
 def moved_inputs(model: nn.Module, graph: NNCFGraph, given: ExampleInputs) -> ExampleInputs:
     """Return the inputs `given` to the trace `graph`, where and in which type `model` is now.

@@ -28,15 +28,6 @@ from nncfx.tracing.hooks.store import STORE, HookStore, load_store
 from nncfx.tracing.hooks.validation import check_insertion
 from nncfx.tracing.record.tracer import trace
 
-__all__ = [
-    "STATE",
-    "InsertionHandle",
-    "NNCFInterface",
-    "NNCFNetwork",
-    "WrapState",
-    "inputs_for",
-]
-
 STATE: Final = "_nncf_state"
 """The instance attribute of a wrapped model: its `WrapState`."""
 

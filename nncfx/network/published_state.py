@@ -20,17 +20,6 @@ from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.hooked_reads import hooked_reads
 from nncfx.tracing.hooks.sites import Insertion, WeightSite
 
-__all__ = [
-    "baked_weights",
-    "evaluating",
-    "is_bakeable",
-    "is_published",
-    "publish",
-    "publishing",
-    "read_weights",
-    "restore",
-]
-
 _DENSE: Final = "_dense."
 """What the keys of weights below hooks begin with, after the prefix of the hooks."""
 

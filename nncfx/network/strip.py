@@ -13,8 +13,6 @@ from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.hooks.sites import WeightSite
 from nncfx.tracing.hooks.store import STORE
 
-__all__ = ["bake", "check_strippable", "is_strippable", "strip"]
-
 
 def is_strippable(model: NNCFNetwork) -> bool:
     """Return whether a plain module can compute what `model` does."""

@@ -32,8 +32,6 @@ from nncfx.tracing.record.constant_operands import constant_operands
 from nncfx.tracing.record.merging import merged_graphs, merged_wirings
 from nncfx.tracing.record.tracer import Trace, traces_of_shapes
 
-__all__ = ["unwrap", "view", "wrap"]
-
 _LOGGER = logging.getLogger(__name__)
 
 

@@ -9,8 +9,6 @@ from nncfx.errors import ArgumentError
 from nncfx.objectives.objective import Objective
 from nncfx.objectives.subject import Subject
 
-__all__ = ["Maximize", "Measurable", "Minimize"]
-
 Measurable: TypeAlias = Objective | Callable[[Any], float]
 """An objective, or a function of the model alone that returns a number."""
 

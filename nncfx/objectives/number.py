@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["one_number"]
-
 
 def one_number(value: object) -> float:
     """Return a number as a float; of an array or a tensor its only element.

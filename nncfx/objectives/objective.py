@@ -8,8 +8,6 @@ from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
 from nncfx.objectives.number import one_number
 from nncfx.objectives.subject import Subject
 
-__all__ = ["Objective"]
-
 
 @dataclass(frozen=True)
 class Objective:

@@ -5,16 +5,6 @@ from typing import Final
 
 from nncfx.objectives.objective import Objective
 
-__all__ = [
-    "file_size",
-    "footprint",
-    "latency",
-    "macs",
-    "parameters",
-    "ready_objective",
-    "throughput",
-]
-
 footprint: Final = Objective(
     "footprint", "bytes", maximize=False, measure=methodcaller("footprint_bytes")
 )

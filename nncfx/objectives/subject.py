@@ -2,8 +2,6 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Subject"]
-
 
 @runtime_checkable
 class Subject(Protocol):

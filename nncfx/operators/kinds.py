@@ -7,19 +7,6 @@ from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.operators.operator import OTHER, Operator
 from nncfx.operators.table import ROWS
 
-__all__ = [
-    "CONTRACTIONS",
-    "KINDS",
-    "LINEAR_LAYERS",
-    "MOVEMENTS",
-    "NORMS",
-    "functions_of",
-    "operation_kind",
-    "operator_of",
-    "register_operator",
-    "unknown_kinds",
-]
-
 _BY_FUNCTION: Final[dict[str, Operator]] = {
     function: one for one in ROWS for function in one.functions
 }

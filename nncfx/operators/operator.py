@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = ["FIXES", "OTHER", "ROLES", "Operator", "Work", "row", "rows"]
-
 OTHER: Final = "other"
 """The kind of what descriptions of targets have no word for."""
 

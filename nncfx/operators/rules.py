@@ -7,8 +7,6 @@ from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.operators.kinds import operator_of
 from nncfx.operators.operator import Operator
 
-__all__ = ["Rules"]
-
 _Rule = TypeVar("_Rule")
 
 

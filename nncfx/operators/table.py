@@ -8,8 +8,6 @@ from typing import Final
 
 from nncfx.operators.operator import Operator, row, rows
 
-__all__ = ["ROWS"]
-
 _LAYER: Final = "activation weight bias"
 _ATTENDED: Final = "activation activation activation"
 

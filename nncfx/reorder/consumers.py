@@ -16,8 +16,6 @@ from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.operators import functions_of
 from nncfx.reorder.segments import ChannelBlock, Reader
 
-__all__ = ["Consumer", "can_move", "consumers", "is_run", "plain_layer", "readers_of"]
-
 _CONVOLUTIONS: Final = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED: Final = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _FUNCTIONS: Final = functions_of("conv", "conv_transpose", "linear")

@@ -13,13 +13,6 @@ import numpy.typing as npt
 
 from nncfx.targets import Alignment, SelectionCost
 
-__all__ = [
-    "LayerWork",
-    "Reading",
-    "cheapest_readings",
-    "is_placing_cheaper",
-]
-
 
 class LayerWork(Protocol):
     """What a layer does for one channel."""

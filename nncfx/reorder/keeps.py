@@ -6,8 +6,6 @@ from numbers import Integral, Real
 
 from nncfx.errors import ArgumentError
 
-__all__ = ["checked_channels", "checked_keeps", "checked_size", "checked_weights"]
-
 
 def checked_keeps(keeps: object) -> list[frozenset[int]]:
     """Return one set of channel ids per consumer; repeated ids count once.

@@ -15,8 +15,6 @@ from nncfx.reorder.keeps import checked_channels
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["Keep", "keep_inputs"]
-
 Keep: TypeAlias = Tensor | npt.NDArray[np.bool_] | Iterable[int]
 """A bool per input channel of a layer, or the ids of those that it keeps."""
 

@@ -18,8 +18,6 @@ from nncfx.reorder.keeps import (
     checked_weights,
 )
 
-__all__ = ["channel_order"]
-
 
 def channel_order(
     keeps: Iterable[Iterable[int]],

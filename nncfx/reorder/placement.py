@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-__all__ = ["ChannelPlacement", "place_after"]
-
 _NAME = "channel_placement"
 
 

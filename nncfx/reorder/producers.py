@@ -12,8 +12,6 @@ from nncfx.graph.channels import Channels, Member, Role
 from nncfx.reorder.consumers import can_move, is_run, plain_layer, readers_of
 from nncfx.reorder.segments import ChannelBlock, Reader
 
-__all__ = ["Producer", "producers"]
-
 _MATRIX = 2  # axes of the weight of a linear layer
 
 

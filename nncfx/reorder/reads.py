@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from nncfx.errors import ArgumentError
 from nncfx.reorder.keeps import checked_channels, checked_keeps, checked_weights
 
-__all__ = ["ChannelRead", "channel_reads", "copied_channels"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelRead:

@@ -20,8 +20,6 @@ from nncfx.thinning import ThinResult, thin
 from nncfx.thinning.verification import ConstantOutputs, verify
 from nncfx.tracing import ExampleInputs, trace
 
-__all__ = ["ReorderResult", "reorder_channels"]
-
 _SHOWN: Final = 3
 
 

@@ -20,17 +20,6 @@ from nncfx.targets import SelectionCost
 from nncfx.thinning.surgery import copy_without
 from nncfx.tracing.calls.module_walk import all_tensors
 
-__all__ = [
-    "Kind",
-    "LayerRead",
-    "LayerWrite",
-    "Places",
-    "Reads",
-    "Writes",
-    "new_places",
-    "rewritten",
-]
-
 Kind: TypeAlias = Literal["all", "slice", "gather", "shared"]
 Places: TypeAlias = dict[tuple[str, int], npt.NDArray[np.int64]]
 """(parameter or buffer, axis) to the old entry that stands at each place."""

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from nncfx.errors import ArgumentError
 from nncfx.reorder.order import channel_order
 
-__all__ = ["ChannelBlock", "Reader", "segment_orders"]
-
 
 class ChannelBlock(NamedTuple):
     """A run of channels of one space in what a layer reads.

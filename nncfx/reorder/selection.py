@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 from typing_extensions import override
 
-__all__ = ["ChannelSelection", "SharedGathers", "select_before"]
-
 _NAME = "channel_selection"
 
 

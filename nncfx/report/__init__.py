@@ -5,6 +5,8 @@ Page and tables need torch and are imported when first used; `nncfx.report.forma
 
 from typing import TYPE_CHECKING
 
+from nncfx.lazy import names_of
+
 if TYPE_CHECKING:
     from nncfx.report.layer_comparison import LayerComparison, compare_layers
     from nncfx.report.page import render_report, write_report
@@ -12,13 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["LayerComparison", "compare_layers", "render_report", "write_report"]
 
 
-def __getattr__(name: str) -> object:
-    """Import what is asked for (PEP 562)."""
-    if name in __all__:
-        from nncfx.report import layer_comparison, page
-
-        return getattr(page if name in page.__all__ else layer_comparison, name)
-    raise AttributeError(f"module 'nncfx.report' has no attribute '{name}'")
+__getattr__ = names_of(__name__, "page", "layer_comparison")
 
 
 def __dir__() -> list[str]:

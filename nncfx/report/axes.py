@@ -4,8 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Scale", "padded", "spread", "ticks"]
-
 # A tick step is one of these times a power of ten.
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 

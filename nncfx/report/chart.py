@@ -15,8 +15,6 @@ from nncfx.report.format import (
     titled,
 )
 
-__all__ = ["Chart", "Mark", "PointSeries", "Window", "bracket", "outcome", "study_charts"]
-
 WIDTH, HEIGHT = 580, 350
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 566, 34, 296
 _LABEL_Y, _LABEL_GAP = 14, 20

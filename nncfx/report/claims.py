@@ -18,8 +18,6 @@ from nncfx.report.format import (
 )
 from nncfx.runtimes import call_words
 
-__all__ = ["Claim", "checks", "headline", "warning"]
-
 _TIMES = ("throughput", "latency")
 _SIZES = ("footprint", "file size")
 """Objectives that the claims of speed and size tell of."""

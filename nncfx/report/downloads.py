@@ -10,8 +10,6 @@ from pathlib import PurePath
 
 from nncfx.evidence.evidence import Evidence
 
-__all__ = ["Artefact", "Download", "artefacts", "downloads"]
-
 _LINES: Mapping[str, str] = {
     ".nncfx": "_, model = nncfx.load({path!r}, DenseModel())",
     ".safetensors": "_, model = nncfx.load({path!r}, DenseModel())",

@@ -15,8 +15,6 @@ from nncfx.report.format import (
 from nncfx.report.tables import ABSENT, SummaryRow, change_text, summary_row
 from nncfx.runtimes import call_words
 
-__all__ = ["exported_table"]
-
 
 def exported_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
     """Return metric, bytes and time of the exported file; nothing where none was exported."""

@@ -4,27 +4,6 @@ import datetime as dt
 import math
 from collections.abc import Sequence
 
-__all__ = [
-    "MINUS",
-    "bytes_text",
-    "count_text",
-    "interval_text",
-    "is_fraction_metric",
-    "level_text",
-    "metric_change_text",
-    "metric_text",
-    "milliseconds_text",
-    "moment_text",
-    "prefix_text",
-    "prefix_texts",
-    "quantity_text",
-    "ratio_text",
-    "seconds_text",
-    "shortened",
-    "significant_text",
-    "titled",
-]
-
 MINUS = "\N{MINUS SIGN}"
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 

@@ -18,8 +18,6 @@ from nncfx.report.tables import LayerCells, layer_table
 from nncfx.runtimes import call_words, compare_profiles
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["LayerComparison", "compare_layers"]
-
 _WIDE = 160
 
 

@@ -8,8 +8,6 @@ from nncfx.evidence.network_facts import OperationFacts, WeightFacts
 from nncfx.report.axes import Scale
 from nncfx.report.format import significant_text
 
-__all__ = ["Leaf", "Scope", "WeightHistogram", "histograms", "network_tree"]
-
 _WIDTH, _HEIGHT = 240, 84
 _OPEN = 40
 """A network of more operations is folded at first."""

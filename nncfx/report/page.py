@@ -21,8 +21,6 @@ from nncfx.storage.formats.whole_file import write_text
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["environment", "render_report", "write_report"]
-
 
 def render_report(evidence: Evidence) -> str:
     """Return the report of `evidence` as one HTML page.

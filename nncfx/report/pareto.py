@@ -17,8 +17,6 @@ from nncfx.report.format import (
     prefix_texts,
 )
 
-__all__ = ["Point", "Scatter", "front", "scatters"]
-
 WIDTH, HEIGHT = 400, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 388, 24, 240
 

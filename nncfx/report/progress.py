@@ -9,8 +9,6 @@ from nncfx.evidence.formatting import number
 from nncfx.report.page import environment
 from nncfx.storage.formats.whole_file import write_text
 
-__all__ = ["Progress", "render_progress", "write_progress"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

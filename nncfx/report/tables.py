@@ -24,17 +24,6 @@ from nncfx.report.format import (
 )
 from nncfx.runtimes import call_words
 
-__all__ = [
-    "LayerCells",
-    "SummaryRow",
-    "TrialCells",
-    "change_text",
-    "layer_table",
-    "summary_row",
-    "summary_table",
-    "trial_table",
-]
-
 ABSENT = "\N{EN DASH}"
 ENDED = "ended"
 """The state of a run that has ended, in its evidence."""

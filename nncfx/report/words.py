@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["WORDS", "explained"]
-
 WORDS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "MACs": "Multiply-accumulates of one forward of one example.",

@@ -13,8 +13,6 @@ from nncfx.runtimes.protocol.named_inputs import InputSpec
 from nncfx.runtimes.protocol.runtime import BuildOptions, Runtime
 from nncfx.runtimes.registry import runtime_named
 
-__all__ = ["CausalLM", "most_likely"]
-
 Tokens: TypeAlias = npt.NDArray[np.int64]
 Choose: TypeAlias = Callable[[npt.NDArray[np.floating[Any]]], Tokens]
 

@@ -6,14 +6,6 @@ from typing import Final
 
 from nncfx.processors import byte_sums_saturate
 
-__all__ = [
-    "EXACT_BYTE_SUMS",
-    "byte_products",
-    "exact_byte_sums",
-    "processor_kind",
-    "processor_name",
-]
-
 EXACT_BYTE_SUMS: Final = ("session.x64quantprecision", "1")
 """The entry of a session's config with which ONNX Runtime adds products of bytes exactly.
 

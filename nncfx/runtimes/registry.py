@@ -13,8 +13,6 @@ from nncfx.runtimes.backends.torch_compile import TorchCompile
 from nncfx.runtimes.backends.torch_eager import TorchEager
 from nncfx.runtimes.protocol.runtime import Runtime
 
-__all__ = ["RUNTIMES", "runtime_named"]
-
 RUNTIMES: Final[Mapping[str, Runtime]] = MappingProxyType(
     {
         runtime.name: runtime

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 
-__all__ = ["code_digest"]
-
 _DIGITS = 16
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 

@@ -14,8 +14,6 @@ from nncfx.schemes.masks.exact_masks import check_level
 from nncfx.schemes.scheme import Scheme
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["AtLevel", "Compose", "FunctionScheme", "SchemeLike", "as_scheme"]
-
 SchemeLike: TypeAlias = Scheme | Callable[[nn.Module, float], None]
 """A scheme, or a function that compresses a model in place at a level."""
 

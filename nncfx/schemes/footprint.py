@@ -12,8 +12,6 @@ from nncfx.storage.models.whole_models import require_numbers
 from nncfx.tracing import WeightSite
 from nncfx.tracing.hooks.store import own_parameters
 
-__all__ = ["footprint_bytes", "nonzero_parameters"]
-
 _BYTE = 8
 
 

@@ -16,8 +16,6 @@ from nncfx.schemes.rate_distortion.entropy_quantize import EntropyQuantize
 from nncfx.schemes.scheme import Scheme
 from nncfx.schemes.structured import FilterPrune, NeuronPrune, StructurePrune
 
-__all__ = ["scheme_faults", "scheme_from", "schemes_from"]
-
 _CLASSES: Final[Mapping[str, Any]] = MappingProxyType(
     {
         one.__name__: one

@@ -10,8 +10,6 @@ from nncfx.errors import CompressionError
 from nncfx.graph.channels import GroupSet, Role
 from nncfx.schemes.structured import RowPrune
 
-__all__ = ["HeadPrune"]
-
 _MATRIX = 2
 
 

@@ -12,8 +12,6 @@ from nncfx.errors import CompressionError
 from nncfx.float64 import in_float64
 from nncfx.schemes.masks.exact_masks import check_at_least
 
-__all__ = ["KMeansInit", "kmeans_1d", "nearest"]
-
 KMeansInit: TypeAlias = Literal["linear", "density", "random"]
 """Where k-means starts. linear: equally spaced between the smallest and the largest value, which
 keeps the few large weights apart. density: each centroid has equally many values. random: k of

@@ -12,17 +12,6 @@ from nncfx.storage.models.whole_models import require_numbers
 from nncfx.tracing.hooks.dynamic_class import original_class
 from nncfx.untrusted import REGULAR, is_found
 
-__all__ = [
-    "CONDENSA_LAYERS",
-    "LAYER_KINDS",
-    "Layer",
-    "kinds_of",
-    "layer_parameters",
-    "matching_modules",
-    "parameter_names",
-    "select_layers",
-]
-
 _RECURRENT: Final = (nn.RNNBase, nn.RNNCellBase)
 
 LAYER_KINDS: Final[Mapping[str, tuple[type[nn.Module], ...]]] = MappingProxyType(

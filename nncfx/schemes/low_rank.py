@@ -23,15 +23,6 @@ from nncfx.schemes.masks.exact_masks import check_at_least, check_level
 from nncfx.schemes.scheme import Scheme
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = [
-    "LowRank",
-    "factorize",
-    "factorize_again",
-    "rank_of_energy",
-    "rank_of_level",
-    "truncate_rank",
-]
-
 _FACTORS: Final = (nn.Linear, nn.Conv2d)
 
 

@@ -17,24 +17,6 @@ from nncfx.float64 import in_float64
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks.exact_masks import check_level
 
-__all__ = [
-    "block_mask",
-    "block_scores",
-    "blockprune",
-    "density",
-    "dequantize",
-    "filter_prune",
-    "float_dtype",
-    "int8_grid",
-    "level_to_density",
-    "neuron_prune",
-    "prune",
-    "quantize",
-    "row_mask",
-    "sparsity",
-    "threshold",
-]
-
 _DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,

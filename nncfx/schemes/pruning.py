@@ -20,8 +20,6 @@ from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks.exact_masks import check_level
 from nncfx.schemes.scheme import Scheme
 
-__all__ = ["BlockPrune", "Prune"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Prune(Scheme):

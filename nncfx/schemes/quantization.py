@@ -20,8 +20,6 @@ from nncfx.schemes.layers import (
 from nncfx.schemes.masks.exact_masks import check_level
 from nncfx.schemes.scheme import Scheme
 
-__all__ = ["Quantize"]
-
 _INT8 = "int8"
 
 

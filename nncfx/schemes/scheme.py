@@ -6,8 +6,6 @@ from torch import nn
 
 from nncfx.graph.channels import Channels
 
-__all__ = ["Scheme"]
-
 
 class Scheme(ABC):
     """A compression map over a model; it knows how, the level says how much.

@@ -23,8 +23,6 @@ from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks.kept_groups import keep_groups
 from nncfx.schemes.scheme import Scheme
 
-__all__ = ["FilterPrune", "NeuronPrune", "RowPrune", "StructurePrune"]
-
 _CONVOLUTIONS: Final = (
     nn.Conv1d,
     nn.Conv2d,

@@ -5,8 +5,6 @@ from typing import Final
 import torch
 from torch import Tensor
 
-__all__ = ["NARROW", "wide"]
-
 NARROW: Final = (torch.float16, torch.bfloat16)
 """Floats of 16 bits: sums of the one overflow at 65504, those of the other stop growing."""
 

@@ -9,8 +9,6 @@ from typing import Final, Generic, TypeVar
 
 from nncfx.errors import MachineError, NNCFXError, error_text, machine_faults_told
 
-__all__ = ["Attempt", "attempt"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-__all__ = ["should_stop_early"]
-
 _OPTIMISM = 2.0
 
 

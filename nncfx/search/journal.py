@@ -13,8 +13,6 @@ from nncfx.search.trials import JSONValue
 from nncfx.storage.formats.line_file import append_line, could_begin, json_line, whole_and_torn
 from nncfx.storage.formats.whole_file import sync
 
-__all__ = ["JOURNAL_VERSION", "Journal"]
-
 JOURNAL_VERSION = 1
 _FORMAT = "nncfx-study"
 _BEGINNING = json.dumps({"format": _FORMAT}).encode()[:-1]

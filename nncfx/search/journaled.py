@@ -11,8 +11,6 @@ from nncfx.errors import ArgumentError, SearchError
 from nncfx.search.journal import Journal
 from nncfx.search.trials import JSONValue
 
-__all__ = ["Journaled", "Lease", "Numbered", "known_to"]
-
 _LEASE = "lease"
 
 

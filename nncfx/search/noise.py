@@ -8,8 +8,6 @@ from typing import Final
 
 from nncfx.errors import ArgumentError
 
-__all__ = ["CAUTION", "Difference", "paired_difference"]
-
 CAUTION: Final = 2.0
 """Standard errors by which a search keeps away from its threshold.
 

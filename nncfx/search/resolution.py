@@ -3,8 +3,6 @@
 import dataclasses
 import math
 
-__all__ = ["Resolution", "remaining_decades", "stretch"]
-
 _FINE_FROM = 0.9
 _FINE_FACTOR = 5
 _NEARLY_ONE = 0.999

@@ -9,8 +9,6 @@ from nncfx.search.noise import CAUTION
 from nncfx.search.resolution import Resolution
 from nncfx.search.trials import JSONValue
 
-__all__ = ["SearchSettings"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings:

@@ -8,19 +8,6 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.json_codec import Limits, decode, encode
 
-__all__ = [
-    "Count",
-    "JSONValue",
-    "Measurement",
-    "Observation",
-    "Seconds",
-    "Stage",
-    "State",
-    "Trial",
-    "check_ended",
-    "read_line",
-]
-
 JSONValue: TypeAlias = "bool | int | float | str | list[JSONValue] | dict[str, JSONValue] | None"
 Stage: TypeAlias = Literal["dense", "accuracy", "objective"]
 State: TypeAlias = Literal["done", "failed"]

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 
 from nncfx.errors import ArgumentError
 
-__all__ = ["Alignment"]
-
 
 @dataclass(frozen=True)
 class Alignment:

@@ -5,8 +5,6 @@ from typing import TypeVar
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.json_codec import decode, load_object
 
-__all__ = ["read_description"]
-
 Description = TypeVar("Description")
 
 

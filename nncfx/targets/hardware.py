@@ -13,8 +13,6 @@ from nncfx.json_codec import decode, encode
 from nncfx.operators.kinds import KINDS, unknown_kinds
 from nncfx.targets.description import read_description
 
-__all__ = ["DTYPES", "Descriptor", "Hardware"]
-
 DTYPES: Final[Mapping[str, int]] = MappingProxyType(
     {
         **{f"{sign}int{bits}": bits for bits in (2, 4, 8, 16, 32) for sign in ("", "u")},

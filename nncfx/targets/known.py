@@ -17,8 +17,6 @@ from nncfx.targets.hardware import Descriptor, Hardware
 from nncfx.targets.selection_cost import SelectionCost
 from nncfx.targets.target import Target
 
-__all__ = ["TARGETS"]
-
 
 def _one(*inputs: str, output: str) -> tuple[Descriptor, ...]:
     return (Descriptor(inputs=inputs, output=output),)

@@ -8,8 +8,6 @@ from nncfx.targets.hardware import Hardware
 from nncfx.targets.known import TARGETS
 from nncfx.targets.target import PARTS, Target
 
-__all__ = ["hardware_named", "names", "target_named", "target_of_device", "target_with"]
-
 _FORMER: Final = {"onnxruntime_avx2": "onnxruntime-avx2"}
 """Names of before, which are still read."""
 

@@ -5,8 +5,6 @@ from typing import Final
 
 from nncfx.targets.alignment import Alignment
 
-__all__ = ["SelectionCost"]
-
 _ANY_WIDTH: Final = Alignment(1)
 
 

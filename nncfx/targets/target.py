@@ -13,8 +13,6 @@ from nncfx.targets.hardware import Hardware
 from nncfx.targets.selection_cost import SelectionCost
 from nncfx.targets.workarounds import WORKAROUNDS
 
-__all__ = ["PARTS", "TARGET_KEY", "Target"]
-
 TARGET_KEY: Final = "nncfx.target"
 """Under which the metadata of an ONNX file hold the name of its target."""
 

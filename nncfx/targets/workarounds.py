@@ -8,8 +8,6 @@ with the last older version that nncfx accepts.
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["WORKAROUNDS", "Workaround"]
-
 _ONNXRUNTIME: Final = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core"
 _QDQ: Final = f"{_ONNXRUNTIME}/optimizer/qdq_transformer"
 _OPENVINO: Final = (

@@ -15,18 +15,6 @@ from nncfx.runtimes import runtime_named
 from nncfx.schemes.from_config import scheme_faults
 from nncfx.targets import target_named
 
-__all__ = [
-    "ACCURACY",
-    "CODE",
-    "DENSE_FILE",
-    "DataSection",
-    "ExportSection",
-    "ModelSection",
-    "TaskConfig",
-    "TrainSection",
-    "scheme_faults_in",
-]
-
 CODE: Final = "'package.module:function', or 'file.py:function' beside the config"
 """How a config names what is written in Python."""
 

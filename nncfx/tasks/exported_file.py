@@ -29,8 +29,6 @@ from nncfx.tasks.config import DENSE_FILE
 from nncfx.tasks.task import Task
 from nncfx.tasks.training import Say, Trained
 
-__all__ = ["export_file", "session_note", "with_export"]
-
 
 def with_export(evidence: Evidence, facts: Mapping[str, Any], file: Path) -> Evidence:
     """Return `evidence` with the `facts` of the exported `file`, and what its reader must know."""

@@ -28,8 +28,6 @@ from nncfx.tracing import trace
 from nncfx.training import create_compressed_model
 from nncfx.training.config_scopes import configs_in_scope
 
-__all__ = ["PlannedHook", "Prediction", "TaskPlan", "plan_task"]
-
 _LEVELS: Final = (0.25, 0.5, 0.75, 0.9)
 
 

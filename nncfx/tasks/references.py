@@ -11,8 +11,6 @@ from typing import Any, Final
 from nncfx.errors import ConfigError, NNCFXError, did_you_mean, error_text, users_line
 from nncfx.tasks.config import CODE
 
-__all__ = ["call_reference", "load_module", "load_reference", "reference_problem"]
-
 _LOADED: Final[dict[Path, ModuleType]] = {}
 
 

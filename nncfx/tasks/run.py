@@ -28,20 +28,6 @@ from nncfx.tasks.exported_file import export_file, with_export
 from nncfx.tasks.task import Task, read_task
 from nncfx.tasks.training import Say, Trained, evidence_of, save_compressed, train_task
 
-__all__ = [
-    "EVIDENCE",
-    "FAILURE",
-    "RESULT",
-    "RUN",
-    "Outcome",
-    "TaskResult",
-    "config_of",
-    "ended_result",
-    "held",
-    "resume_task",
-    "run_task",
-]
-
 RUN: Final = "run.json"
 RESULT: Final = "result.json"
 EVIDENCE: Final = "evidence.json"

@@ -19,8 +19,6 @@ from nncfx.storage.formats.whole_file import read_object
 from nncfx.tasks.run import EVIDENCE, FAILURE, RESULT, RUN
 from nncfx.tasks.training import PROGRESS
 
-__all__ = ["JOURNAL", "BestTrial", "RunStatus", "State", "read_journal", "run_status"]
-
 JOURNAL: Final = "journal.jsonl"
 
 State: TypeAlias = Literal["running", "ended", "failed", "stopped"]

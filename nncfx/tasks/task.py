@@ -30,8 +30,6 @@ from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.training.config_inputs import example_inputs_of
 
-__all__ = ["Criterion", "Data", "Task", "read_task"]
-
 Criterion = Callable[[Any, Any], torch.Tensor]
 
 _CODE: Final = ("model", "data", "metric")

@@ -28,8 +28,6 @@ from nncfx.tasks.task import Task
 from nncfx.thinning import ThinRecipe, save_thinned, thin
 from nncfx.training import Recipe, Training, TrainingProgress, create_compressed_model
 
-__all__ = ["PROGRESS", "Say", "Trained", "evidence_of", "history", "save_compressed", "train_task"]
-
 Say = Callable[[str], None]
 """Takes a line that tells how far a run has come."""
 

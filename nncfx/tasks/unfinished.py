@@ -20,8 +20,6 @@ from nncfx.tasks.training import history
 if TYPE_CHECKING:
     from nncfx.report.progress import Progress
 
-__all__ = ["evidence_so_far", "write_page"]
-
 
 def write_page(folder: str | Path, path: str | Path) -> Path:
     """Write the page of what the run in `folder` has come to, and return its path.

@@ -18,8 +18,6 @@ from nncfx.storage.models.checkpoint_file import KEY
 from nncfx.storage.models.model_state import model_state
 from nncfx.training import load
 
-__all__ = ["is_ours", "load_weights", "state_in"]
-
 _WRAPPERS: Final = ("state_dict", "model", "model_state_dict", "state_dict_ema", "module")
 """Under which keys training scripts keep the weights beside optimizer and epoch."""
 

@@ -11,8 +11,6 @@ from nncfx.config import InputInfo
 from nncfx.errors import ArgumentError
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["example_inputs_of"]
-
 _DTYPES: Final[Mapping[str, torch.dtype]] = {
     "bool": torch.bool,
     "double": torch.float64,

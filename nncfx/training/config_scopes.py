@@ -8,8 +8,6 @@ from nncfx.config.section import ScopeResolver, as_in_torch, with_scopes
 from nncfx.errors import GraphError
 from nncfx.graph import NNCFGraph
 
-__all__ = ["configs_in_scope"]
-
 
 def configs_in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConfig]:
     """Return the algorithms' configs with the scopes of the whole config merged in.

@@ -39,8 +39,6 @@ from nncfx.tracing.calls.module_check import require_module
 from nncfx.training.config_inputs import example_inputs_of
 from nncfx.training.config_scopes import configs_in_scope
 
-__all__ = ["create_compressed_model"]
-
 _LOGGER = logging.getLogger(__name__)
 _Made = TypeVar("_Made")
 

@@ -11,8 +11,6 @@ from torch.nn import functional as F
 from nncfx.errors import ArgumentError
 from nncfx.schemes.masks.exact_masks import check_at_least
 
-__all__ = ["AugmentedImages"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -19,8 +19,6 @@ from nncfx.tracing import run
 from nncfx.training.loop_checkpoint import HasState, TrainingFile, settings_text
 from nncfx.training.recipe import Recipe
 
-__all__ = ["Batches", "Criterion", "Training", "TrainingProgress"]
-
 Batches = Callable[[int], tuple[Any, Any]]
 """From the number of a step, counted from 0, to its inputs and targets."""
 Criterion = Callable[[Any, Any], Tensor]

@@ -15,8 +15,6 @@ from torch.utils.serialization import config as serialization
 from nncfx.errors import StorageError, error_text, machine_fault
 from nncfx.storage.formats.whole_file import write_whole
 
-__all__ = ["HasState", "TrainingFile", "settings_text"]
-
 _FORMAT: Final = "nncfx.training"
 _VERSION: Final = 1
 

@@ -59,8 +59,6 @@ from nncfx.tracing.calls.module_check import require_shapes
 from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.training.create import create_compressed_model
 
-__all__ = ["load", "save"]
-
 
 def save(
     path: str | os.PathLike[str],

@@ -10,8 +10,6 @@ from nncfx.errors import ArgumentError
 from nncfx.processors import cpu_capabilities
 from nncfx.schemes.masks.exact_masks import check_at_least
 
-__all__ = ["Precision", "Recipe", "has_fast_bfloat16"]
-
 Precision: TypeAlias = Literal["auto", "bfloat16", "float32"]
 """What forwards and backwards are computed in; "auto" asks the device."""
 

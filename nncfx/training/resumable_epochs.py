@@ -16,8 +16,6 @@ from nncfx.locks import lock
 from nncfx.narration import narrated
 from nncfx.training.loop_checkpoint import HasState, TrainingFile, settings_text
 
-__all__ = ["resumable_epochs"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 _HELD: Final[set[Path]] = set()
 """The locks of this process."""

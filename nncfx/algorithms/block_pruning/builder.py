@@ -20,8 +20,6 @@ from nncfx.network import NNCFNetwork
 from nncfx.schemes import Criterion
 from nncfx.tracing import Insertion
 
-__all__ = ["BlockPruningBuilder", "BlockPruningController"]
-
 _CRITERIA: Final[Mapping[str, Criterion]] = {"L1": "l1norm", "L2": "l2norm", "max": "max"}
 
 

@@ -11,8 +11,6 @@ from nncfx.config.option import LEVEL, Limits, option
 from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
 from nncfx.config.sparsity_schedule import SparsityParams, falling_sparsity
 
-__all__ = ["BlockPruningConfig", "BlockPruningParams"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BlockPruningParams(SparsityParams):

@@ -9,8 +9,6 @@ from nncfx.errors import ArgumentError
 from nncfx.schemes import Criterion, MaskScope, magnitude_mask
 from nncfx.schemes.operators import block_scores
 
-__all__ = ["block_masks", "padded_block_scores"]
-
 
 def padded_block_scores(weight: Tensor, block: Sequence[int], criterion: Criterion) -> Tensor:
     """Return the score of every block of `weight`, shaped as the grid of blocks.

@@ -17,8 +17,6 @@ from nncfx.schemes.masks.exact_masks import comparable
 from nncfx.storage.models.sharded_models import several_processes
 from nncfx.tracing.calls.preservation import preserved
 
-__all__ = ["channel_activity"]
-
 _MEASURES: Final[Mapping[str, Callable[[Tensor, int], Tensor]]] = {
     "APoZ": nonzero_share,
     "HRank": mean_rank,

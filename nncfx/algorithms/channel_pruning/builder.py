@@ -26,8 +26,6 @@ from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority, WeightSite
 from nncfx.tracing.calls.module_check import parametrization_mend
 
-__all__ = ["ChannelPruningBuilder", "GroupPruningBuilder"]
-
 _LOGGER = logging.getLogger(__name__)
 _SHOWN: Final = 3
 

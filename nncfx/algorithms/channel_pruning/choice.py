@@ -22,8 +22,6 @@ from nncfx.schemes import (
 from nncfx.schemes.masks.alignment import alignments_of, resolve_alignment
 from nncfx.targets import Alignment
 
-__all__ = ["WHOLE_BRANCHES", "ChannelChoice", "choice_of", "weight_scores"]
-
 Keep: TypeAlias = Callable[[Channels, Sequence[Tensor], float], list[Tensor]]
 
 _CRITERIA: Final[Mapping[str, Criterion]] = {

@@ -11,17 +11,6 @@ from nncfx.config.option import Limits, option
 from nncfx.config.pruning_schedule import OF_DATA, PruningConfig, PruningParams
 from nncfx.config.registry import register_algorithm_config
 
-__all__ = [
-    "BranchPruningConfig",
-    "ChannelPruningConfig",
-    "ChannelPruningParams",
-    "FilterPruningConfig",
-    "FilterPruningParams",
-    "HeadPruningConfig",
-    "NeuronPruningConfig",
-    "StructurePruningConfig",
-]
-
 _OF_GROUPS = OF_DATA | {"batch_norm_scale"}
 _NO_LEGR = "learned global ranking (LeGR) is not built. Use 'unweighted_ranking'"
 

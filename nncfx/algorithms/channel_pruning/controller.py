@@ -42,8 +42,6 @@ from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes import group_masks, kept_units, unconstrained_masks
 from nncfx.schemes.masks.exact_masks import comparable
 
-__all__ = ["ChannelPruningController", "PruningSubject", "pruning_schedule"]
-
 _LOGGER = logging.getLogger(__name__)
 
 

@@ -18,8 +18,6 @@ from nncfx.graph.channels import Channels
 from nncfx.schemes.masks.exact_masks import group_slices
 from nncfx.storage.models.sharded_models import whole
 
-__all__ = ["GroupLasso"]
-
 _LEAST: Final = 1e-12
 """Added to squared norms: the root has no gradient at 0."""
 

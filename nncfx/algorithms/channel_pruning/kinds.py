@@ -31,14 +31,6 @@ from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork
 
-__all__ = [
-    "BranchPruningBuilder",
-    "FilterPruningBuilder",
-    "HeadPruningBuilder",
-    "NeuronPruningBuilder",
-    "StructurePruningBuilder",
-]
-
 _LOGGER = logging.getLogger(__name__)
 
 

@@ -20,8 +20,6 @@ from nncfx.graph.channels import Average, Channels
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, PreSite, Priority
 
-__all__ = ["LivingNorms", "NormHook", "has_living_norms", "with_hooks_only", "without_loners"]
-
 _CENTRED: Final = frozenset({"group_norm", "layer_norm"})
 _FILLED: Final = _CENTRED | {"mean", "rms_norm"}
 

@@ -13,18 +13,6 @@ from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.operators import LINEAR_LAYERS, operation_kind, operator_of
 from nncfx.schemes import branch_sets
 
-__all__ = [
-    "keep_classes",
-    "kept_first_convolutions",
-    "producing_operations",
-    "read_within",
-    "spare",
-    "take_branches",
-    "take_heads",
-    "take_neurons",
-    "take_trained",
-]
-
 _HELD = (
     'the code gives \'{place}\' the number of channels; with "form": "auto" in its params the '
     "algorithm prunes them, and thinning makes the module around it a graph module"

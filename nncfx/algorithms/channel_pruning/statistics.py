@@ -10,8 +10,6 @@ from typing_extensions import override
 from nncfx.controllers.base.statistics import Statistics, table
 from nncfx.errors import shortened
 
-__all__ = ["ChannelPruningStatistics", "PrunedChannels"]
-
 _MANY: Final = 8
 
 

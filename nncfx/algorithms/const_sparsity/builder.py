@@ -13,8 +13,6 @@ from nncfx.controllers.masks.weight_sparsity import MaskBuilder, MaskController
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion
 
-__all__ = ["ConstSparsityBuilder", "ConstSparsityController"]
-
 
 @final
 class ConstSparsityController(MaskController):

@@ -5,8 +5,6 @@ from typing import ClassVar
 
 from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
 
-__all__ = ["ConstSparsityConfig"]
-
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)

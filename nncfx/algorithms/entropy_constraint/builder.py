@@ -13,8 +13,6 @@ from nncfx.controllers.base.weights import hooks_by_weight
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority
 
-__all__ = ["EntropyConstraintBuilder"]
-
 
 @final
 @register_algorithm(EntropyConstraintConfig)

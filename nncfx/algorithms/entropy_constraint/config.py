@@ -11,8 +11,6 @@ from nncfx.config.option import Limits, option
 from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
 from nncfx.config.section import Section
 
-__all__ = ["EntropyConstraintConfig", "EntropyConstraintParams"]
-
 _MOST_BITS: Final = 16
 
 

@@ -32,13 +32,6 @@ from nncfx.network import NNCFNetwork
 from nncfx.schemes.rate_distortion.entropy_grid import DENSE_BITS, bits_of_level, entropy_grids
 from nncfx.storage.models.sharded_models import whole
 
-__all__ = [
-    "CodeLengthLoss",
-    "EntropyConstraintController",
-    "EntropyStatistics",
-    "LayerEntropy",
-]
-
 ALGORITHM = EntropyConstraintConfig.algorithm
 _CUBIC = 3.0
 

@@ -9,8 +9,6 @@ from typing_extensions import override
 from nncfx.controllers.masks.exact_hook import ExactHook
 from nncfx.schemes.rate_distortion.entropy_grid import TABLE, EntropyGrid
 
-__all__ = ["GridHook"]
-
 
 @final
 class GridHook(ExactHook):

@@ -22,8 +22,6 @@ from nncfx.tracing import Insertion, PostSite, as_call
 from nncfx.tracing.calls.inputs import own_tensors as tensor_copies
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = ["KnowledgeDistillationBuilder"]
-
 _LAST = 100
 """Outputs are seen after every other hook has changed them."""
 

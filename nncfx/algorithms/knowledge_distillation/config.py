@@ -10,8 +10,6 @@ from nncfx.config.faults import Fault
 from nncfx.config.option import Limits, option, required
 from nncfx.config.registry import AlgorithmConfig, register_algorithm_config
 
-__all__ = ["KnowledgeDistillationConfig"]
-
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)

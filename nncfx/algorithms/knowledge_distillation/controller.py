@@ -20,8 +20,6 @@ from nncfx.tracing import as_call
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["DistillationStatistics", "KnowledgeDistillationController"]
-
 ALGORITHM = KnowledgeDistillationConfig.algorithm
 
 

@@ -18,8 +18,6 @@ from nncfx.tracing.calls.inputs import own_tensors as tensor_copies
 from nncfx.tracing.calls.tensors import own_tensors, tensors_in
 from nncfx.tracing.hooks.call_hooks import CallHook
 
-__all__ = ["DistillationLoss", "Tap", "Teacher", "squared_distance", "tempered_cross_entropy"]
-
 
 def squared_distance(student: Tensor, teacher: Tensor, counted: Tensor | None = None) -> Tensor:
     """Return the mean squared difference of two tensors of one shape, a scalar.

@@ -13,8 +13,6 @@ from nncfx.controllers import MaskSet, register_algorithm, sparsity_scheduler
 from nncfx.controllers.masks.weight_sparsity import MaskBuilder, MaskController
 from nncfx.schemes.masks.magnitude_masks import MagnitudeMasks
 
-__all__ = ["MagnitudeSparsityBuilder", "MagnitudeSparsityController"]
-
 
 @final
 class MagnitudeSparsityController(MaskController):

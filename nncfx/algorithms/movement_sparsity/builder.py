@@ -15,8 +15,6 @@ from nncfx.network import NNCFNetwork
 from nncfx.operators import operator_of
 from nncfx.tracing import Insertion, Priority
 
-__all__ = ["MovementSparsityBuilder"]
-
 
 @final
 @register_algorithm(MovementSparsityConfig)

@@ -11,8 +11,6 @@ from nncfx.config.option import LEVEL, Limits, option, required
 from nncfx.config.registry import TrainedAlgorithmConfig, register_algorithm_config
 from nncfx.config.section import ScopeResolver, Section, resolved_scopes
 
-__all__ = ["MovementSparsityConfig", "MovementSparsityParams", "SparseStructure"]
-
 _EPOCH = Limits(minimum=0)
 
 

@@ -39,8 +39,6 @@ from nncfx.controllers.base.shared_gradients import warn_unused_scores
 from nncfx.controllers.masks.whole_channels import whole_channel_masks
 from nncfx.network import NNCFNetwork
 
-__all__ = ["ImportanceLoss", "MovementScheduler", "MovementSparsityController"]
-
 ALGORITHM = MovementSparsityConfig.algorithm
 _LAYER_WEIGHT = 0.5
 _LITTLE = 0.05

@@ -11,8 +11,6 @@ from typing_extensions import override
 
 from nncfx.controllers.masks.exact_hook import ExactHook, fractions
 
-__all__ = ["MovementMask", "above", "keep_highest", "threshold_at"]
-
 
 def above(importance: Tensor, threshold: Tensor) -> Tensor:
     """Return 1 where the importance is at least the threshold, else 0; straight-through.

@@ -26,8 +26,6 @@ from nncfx.network import NNCFNetwork
 from nncfx.operators import functions_of
 from nncfx.tracing import Insertion
 
-__all__ = ["NMSparsityBuilder", "NMSparsityController"]
-
 _FUNCTIONS: Final = functions_of("conv", "linear")
 
 

@@ -6,8 +6,6 @@ from torch import Tensor
 from nncfx.errors import ArgumentError
 from nncfx.schemes.masks.exact_masks import check_at_least
 
-__all__ = ["nm_mask"]
-
 
 def nm_mask(weight: Tensor, n: int, m: int, axis: int = 1) -> Tensor:
     """Return the mask that keeps the `n` largest of every `m` neighbours along `axis`.

@@ -19,8 +19,6 @@ from nncfx.quantization.placement.insertions import hooks_of, insertions_of, pla
 from nncfx.quantization.placement.plan_model import warn_of_plan
 from nncfx.tracing import Insertion
 
-__all__ = ["QuantizationBuilder"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 
 

@@ -24,16 +24,6 @@ from nncfx.config.section import (
 )
 from nncfx.targets import target_of_device
 
-__all__ = [
-    "ActivationQuantizers",
-    "PrecisionInitializer",
-    "QuantizationConfig",
-    "QuantizationInitializer",
-    "RangeInitializer",
-    "StagedQuantization",
-    "WeightQuantizers",
-]
-
 _POSITIVE = Limits(minimum=1)
 _BITS = Limits(minimum=2, maximum=16)
 _COUNT = Limits(minimum=0)

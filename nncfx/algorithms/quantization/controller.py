@@ -31,8 +31,6 @@ from nncfx.quantization.ranges.calibration import (
     set_weight_ranges,
 )
 
-__all__ = ["QuantizationController"]
-
 ALGORITHM = QuantizationConfig.algorithm
 _LOGGER: Final = logging.getLogger(__name__)
 _POWER: Final = 0.9

@@ -22,8 +22,6 @@ from nncfx.quantization.placement.plan_model import plan_model
 from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.targets import Hardware, hardware_named, target_of_device
 
-__all__ = ["plan_of_config", "ranges_of_config"]
-
 _LOGGER = logging.getLogger(__name__)
 _AS_QUANTIZE: Final = resolved(QuantizeOptions(), "default", per_tensor=False)
 _WIDTHS: Final = range(2, 17)

@@ -9,8 +9,6 @@ from typing_extensions import override
 
 from nncfx.controllers import Statistics, table
 
-__all__ = ["OptimizerSettings", "QuantizationStatistics", "QuantizerStatistics"]
-
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)

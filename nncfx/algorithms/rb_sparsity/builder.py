@@ -13,8 +13,6 @@ from nncfx.controllers.base.weights import hooks_by_weight
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion
 
-__all__ = ["RBSparsityBuilder"]
-
 
 @final
 @register_algorithm(RBSparsityConfig)

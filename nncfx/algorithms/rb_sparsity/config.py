@@ -11,8 +11,6 @@ from nncfx.config.option import LEVEL, option
 from nncfx.config.registry import TrainedAlgorithmConfig, register_algorithm_config
 from nncfx.config.sparsity_schedule import SparsityParams, SparsityScheduleName, falling_sparsity
 
-__all__ = ["RBSparsityConfig", "RBSparsityParams"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RBSparsityParams(SparsityParams):

@@ -29,8 +29,6 @@ from nncfx.controllers import (
 from nncfx.controllers.base.shared_gradients import warn_unused_scores
 from nncfx.schemes.masks.magnitude_masks import MagnitudeMasks
 
-__all__ = ["RBLoss", "RBSparsityController"]
-
 ALGORITHM = RBSparsityConfig.algorithm
 _WIDTH = 0.05
 """The distance from the level at which the loss is 1 (NNCF's p), and within which it is met."""

@@ -10,9 +10,6 @@ from typing_extensions import override
 
 from nncfx.schemes.wide_floats import wide
 
-__all__ = ["LearnedMask", "initial_scores", "logistic_noise", "threshold"]
-
-
 _CERTAIN = math.log(0.99 / 0.01)
 _BITS: Final = 16
 _LANES: Final = 4

@@ -15,8 +15,6 @@ from nncfx.controllers.base.weights import aliases, hooks_by_weight
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority
 
-__all__ = ["WeightClusteringBuilder"]
-
 
 @final
 @register_algorithm(WeightClusteringConfig)

@@ -7,8 +7,6 @@ from nncfx.config.option import Limits, option
 from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
 from nncfx.config.section import Section
 
-__all__ = ["WeightClusteringConfig", "WeightClusteringParams"]
-
 _MOST_BITS: Final = 16
 
 

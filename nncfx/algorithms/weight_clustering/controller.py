@@ -24,8 +24,6 @@ from nncfx.controllers.base.weights import raw_parameters
 from nncfx.network import NNCFNetwork
 from nncfx.schemes.kmeans import kmeans_1d
 
-__all__ = ["ClusteringStatistics", "LayerClustering", "WeightClusteringController"]
-
 ALGORITHM = WeightClusteringConfig.algorithm
 
 

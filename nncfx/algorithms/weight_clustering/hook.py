@@ -10,8 +10,6 @@ from nncfx.controllers.masks.exact_hook import ExactHook
 from nncfx.errors import StorageError
 from nncfx.schemes.kmeans import nearest
 
-__all__ = ["DENSE_BITS", "ClusterHook", "bits_of_level", "shared_values"]
-
 DENSE_BITS: Final = 32
 
 

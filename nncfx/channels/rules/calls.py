@@ -10,8 +10,6 @@ from nncfx.operators import FIXES, ROWS, Rules
 from nncfx.tracing.hooks.spelled_functions import is_known_function
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = ["Rule", "argument", "channel_rule", "is_in_torch_attention", "place_of", "unknown"]
-
 Rule: TypeAlias = Callable[[ChannelState, TracedCall], None]
 
 channel_rule: Final = Rules[Rule](

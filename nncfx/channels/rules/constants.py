@@ -12,8 +12,6 @@ from nncfx.channels.state import ChannelState, Split
 from nncfx.tracing.calls.symbolic_sizes import NamedInteger, NamedSize
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = ["CONSTRUCTORS", "constant"]
-
 CONSTRUCTORS: Final = frozenset(
     {
         *("empty", "full", "ones", "rand", "randn", "zeros"),

@@ -13,15 +13,6 @@ from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = [
-    "added_product",
-    "convolution",
-    "embedding",
-    "linear",
-    "transposed_convolution",
-    "weighted_product",
-]
-
 
 @channel_rule("embedding")
 def embedding(state: ChannelState, call: TracedCall) -> None:

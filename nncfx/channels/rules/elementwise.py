@@ -30,18 +30,6 @@ from nncfx.tracing.calls.symbolic_sizes import NamedInteger, WeightSize
 from nncfx.tracing.calls.tensors import replaced
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = [
-    "along_axis",
-    "channel_normalisation",
-    "group_normalisation",
-    "normalisation",
-    "per_channel",
-    "pointwise",
-    "reduction",
-    "unit_length",
-    "window",
-]
-
 _NORMALISES: Final = "normalises over its channels"
 _CHANNEL_AXIS: Final = 1
 _ORDER_FIRST: Final = frozenset(["norm", "renorm"])

@@ -14,8 +14,6 @@ from nncfx.graph.union_find import Ids
 from nncfx.tracing.calls.symbolic_sizes import NamedInteger, NamedSize
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = ["counted", "narrowed_by_bounds", "note_bounds", "repeated", "sliced"]
-
 
 def counted(state: ChannelState, call: TracedCall, size: Any, ids: Ids) -> bool:
     """Note that an integer counts channels; return whether it is one that can be lowered."""

@@ -16,8 +16,6 @@ from nncfx.channels.state import ChannelState
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = ["attention", "batched_add_product", "einsum", "grouped_product", "matrix_product"]
-
 _SUMS = "sums over its channels"
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _STEP = 16

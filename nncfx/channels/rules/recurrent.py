@@ -15,8 +15,6 @@ from nncfx.graph.union_find import Ids
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = ["joined", "packed", "padded", "recurrent", "recurrent_cell"]
-
 _ARGUMENTS: Final = 9
 """Of `torch.lstm`, `gru` and the like, with sequences packed or not."""
 

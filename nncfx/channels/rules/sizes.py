@@ -13,8 +13,6 @@ from nncfx.graph.channels import Role
 from nncfx.tracing.calls.symbolic_sizes import NamedInteger, NamedSize
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = ["note_literal", "note_sizes", "note_width"]
-
 _SIZED: Final = frozenset(["view", "reshape", "unflatten"])
 
 

@@ -13,8 +13,6 @@ from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.record.function_mode import TracedCall
 
-__all__ = ["batch_normalisation", "product", "weight_normalisation"]
-
 _ROWS, _COLUMNS = 1, 2  # axes of a weight `1 x o x n` that is standardised
 
 

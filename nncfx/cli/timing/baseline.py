@@ -13,8 +13,6 @@ from nncfx.errors import ArgumentError, StorageError, error_text
 from nncfx.evidence.machine import machine_facts
 from nncfx.untrusted import read_json
 
-__all__ = ["Baseline", "Change", "changes", "read_baseline"]
-
 _MODEL: Final = {
     "type": "object",
     "required": ["path", "median_ms", "interval_ms"],

@@ -27,14 +27,6 @@ from nncfx.runtimes import (
 from nncfx.runtimes.protocol.named_inputs import examples_in
 from nncfx.runtimes.timing.benchmark import of_session
 
-__all__ = [
-    "Comparison",
-    "Failure",
-    "Series",
-    "TimingRequest",
-    "time_files",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TimingRequest:

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from nncfx.cli.signature import Shape
 from nncfx.errors import ArgumentError
 
-__all__ = ["parse_cpus", "parse_settings", "parse_shapes"]
-
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
     """Return the shapes by input name that texts such as "x=1x3x224x224" or "1,3,9" spell.

@@ -12,8 +12,6 @@ from nncfx.evidence.machine import machine_facts, version_facts
 from nncfx.report.format import prefix_text, ratio_text, significant_text
 from nncfx.runtimes import LayerTime, Profile, Verdict, call_words
 
-__all__ = ["layer_table", "series_json", "series_table"]
-
 
 def series_table(series: Series) -> Table:
     """Return the timings of one runtime and batch as a table for a terminal."""

@@ -7,8 +7,6 @@ import torch
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 
-__all__ = ["batch_size", "one_example"]
-
 
 def batch_size(example_inputs: ExampleInputs) -> int:
     """Return the length of axis 0 of the first input tensor; 1 for a tensor without axes.

@@ -13,8 +13,6 @@ from nncfx.compressor.evaluation.validation_data import Validation, examples_in
 from nncfx.evidence.judgement import Judgement
 from nncfx.search import Difference
 
-__all__ = ["Judge", "judge_against"]
-
 _DOUBT: Final = 0.05
 
 

@@ -12,16 +12,6 @@ from nncfx.objectives.number import one_number
 from nncfx.tracing import run
 from nncfx.tracing.calls.devices import device_of, on_device
 
-__all__ = [
-    "Metric",
-    "accuracy",
-    "counted",
-    "finite_metric",
-    "metric_name",
-    "metric_value",
-    "right_answers",
-]
-
 Metric: TypeAlias = Callable[[torch.nn.Module, Iterable[Any]], float]
 """From a model and an iterable of `(inputs, targets)` to a number; higher is better."""
 

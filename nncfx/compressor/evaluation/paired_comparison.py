@@ -19,8 +19,6 @@ from nncfx.compressor.evaluation.metrics import (
 from nncfx.errors import ArgumentError
 from nncfx.search import Difference, paired_difference
 
-__all__ = ["loss_of", "reads_data"]
-
 # What a metric grows by where it sees a batch twice: a mean, a root or an F1 score is the same.
 _MEAN: Final = 1.0
 _SUM: Final = 2.0

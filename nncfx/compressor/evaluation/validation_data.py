@@ -20,8 +20,6 @@ from nncfx.compressor.evaluation.examples import batch_size
 from nncfx.search import JSONValue
 from nncfx.tracing.calls.tensors import tensors_in
 
-__all__ = ["Part", "Validation", "divided", "examples_in"]
-
 _FINEST: Final = 1000
 
 

@@ -22,8 +22,6 @@ from nncfx.tracing import ExampleInputs, trace
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.hooks.store import own_parameters
 
-__all__ = ["CandidateFactory", "CandidateModel", "Factories", "packed_bytes"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -24,8 +24,6 @@ from nncfx.search import (
     search_space,
 )
 
-__all__ = ["LEVEL", "SAFE", "plan_of", "plan_of_trial", "safer", "search_by_candidate"]
-
 LEVEL = "level"
 """The dimension that schemes are applied at, where a space has it."""
 SAFE = "safe metric"

@@ -30,8 +30,6 @@ from nncfx.runtimes.protocol.named_inputs import examples_in
 from nncfx.storage.formats.whole_file import read_object, write_text
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["CandidateTimer"]
-
 _TIMED: Final = ("ms", "examples/s")
 
 

@@ -17,8 +17,6 @@ from nncfx.search import (
     search_level,
 )
 
-__all__ = ["plan_of", "search_by_level"]
-
 
 def search_by_level(
     trials: Trials,

@@ -6,8 +6,6 @@ from torch import nn
 
 from nncfx.objectives import Objective
 
-__all__ = ["NoTimer", "TimedElsewhere", "Timer"]
-
 
 class Timer(Protocol):
     """Times models; `CandidateTimer` does, and tells of what call."""

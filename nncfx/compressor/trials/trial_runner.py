@@ -20,8 +20,6 @@ from nncfx.schemes import nonzero_parameters
 from nncfx.search import Executor, JSONValue, Measurement, Study, should_stop_early
 from nncfx.storage.models.model_state import model_state
 
-__all__ = ["TrialPlan", "Trials"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 _STEPS: Final = "step_metrics"
 

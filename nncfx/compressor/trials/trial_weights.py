@@ -14,8 +14,6 @@ from nncfx.errors import SearchError, machine_fault
 from nncfx.search import JSONValue
 from nncfx.storage.formats.whole_file import writing
 
-__all__ = ["TrialStates", "digest"]
-
 _DIGEST: Final = "sha256"
 
 

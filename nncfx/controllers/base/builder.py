@@ -18,14 +18,6 @@ from nncfx.graph import Operation
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion
 
-__all__ = [
-    "Builder",
-    "builder_for",
-    "register_algorithm",
-    "registered_algorithms",
-    "unregister_algorithm",
-]
-
 C = TypeVar("C", bound=AlgorithmConfig)
 
 

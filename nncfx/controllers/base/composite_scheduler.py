@@ -8,8 +8,6 @@ from typing_extensions import override
 from nncfx.controllers.base.schedulers import Scheduler
 from nncfx.controllers.base.states import check_keys
 
-__all__ = ["CompositeScheduler"]
-
 
 @final
 class CompositeScheduler(Scheduler):

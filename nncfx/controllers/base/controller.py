@@ -30,8 +30,6 @@ from nncfx.tracing.hooks.carried_state import CarriedState
 from nncfx.tracing.hooks.store import own_parameters
 from nncfx.tracing.hooks.validation import check_places
 
-__all__ = ["Controller"]
-
 
 class Controller(abc.ABC):
     """The handle of an algorithm that was applied to a model.

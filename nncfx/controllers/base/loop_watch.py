@@ -11,8 +11,6 @@ from typing_extensions import override
 
 from nncfx.network import NNCFNetwork
 
-__all__ = ["LoopWatch", "TrainingLoopWarning", "learned_parameters"]
-
 
 class TrainingLoopWarning(UserWarning):
     """The training loop leaves out, or repeats, a call that compression depends on."""

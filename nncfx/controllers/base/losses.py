@@ -7,8 +7,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-__all__ = ["CompressionLoss", "ZeroLoss"]
-
 
 class CompressionLoss(abc.ABC):
     """What an algorithm adds to the loss of the task; called once per step."""

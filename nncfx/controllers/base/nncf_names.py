@@ -8,8 +8,6 @@ from typing import Final, ParamSpec, TypeVar
 
 from nncfx.errors import did_you_mean
 
-__all__ = ["instead_of", "tells_arguments"]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

@@ -22,8 +22,6 @@ from nncfx.controllers.base.schedules import (
     Schedule,
 )
 
-__all__ = ["sparsity_schedule", "sparsity_scheduler"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 
 

@@ -16,16 +16,6 @@ from nncfx.controllers.base.schedules import Schedule
 from nncfx.controllers.base.states import check_keys
 from nncfx.errors import ArgumentError
 
-__all__ = [
-    "AdaptiveScheduler",
-    "EpochScheduler",
-    "HasLevel",
-    "Scheduler",
-    "StepCounter",
-    "StepScheduler",
-    "asked_of",
-]
-
 
 @final
 class StepCounter:

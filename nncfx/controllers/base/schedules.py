@@ -13,17 +13,6 @@ from typing import Protocol, final
 from nncfx.errors import ArgumentError
 from nncfx.schemes.masks.exact_masks import check_level
 
-__all__ = [
-    "BaselineSchedule",
-    "BiasedExponentialSchedule",
-    "ExponentialSchedule",
-    "FunctionSchedule",
-    "MultistepSchedule",
-    "PolynomialSchedule",
-    "Schedule",
-    "WarmUp",
-]
-
 
 class Schedule(Protocol):
     """A level for every epoch."""

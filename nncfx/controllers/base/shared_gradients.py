@@ -10,8 +10,6 @@ from nncfx.controllers.base.loop_watch import TrainingLoopWarning
 from nncfx.network import NNCFNetwork
 from nncfx.storage.models.sharded_models import has_shards, several_processes
 
-__all__ = ["average_gradients", "warn_unused_scores"]
-
 _AVERAGED: Final = "_nncf_averaged"
 
 

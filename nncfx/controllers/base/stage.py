@@ -2,8 +2,6 @@
 
 from enum import IntEnum
 
-__all__ = ["CompressionStage"]
-
 
 class CompressionStage(IntEnum):
     """NNCF's stages: compare checkpoints of one stage only, for accuracy falls with the level.

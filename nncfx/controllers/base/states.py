@@ -5,8 +5,6 @@ from typing import Any
 
 from nncfx.errors import StorageError
 
-__all__ = ["check_keys"]
-
 
 def check_keys(
     state: Mapping[str, Any], expected: Collection[str], source: str, mend: str = ""

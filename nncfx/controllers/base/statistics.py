@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-__all__ = ["CompositeStatistics", "Statistics", "table"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Statistics(abc.ABC):

@@ -11,13 +11,6 @@ from nncfx.tracing import Insertion, WeightSite
 from nncfx.tracing.hooks.store import own_parameters
 from nncfx.tracing.record.tensor_writes import written_tensors
 
-__all__ = [
-    "check_written_weights",
-    "unread_weights",
-    "warn_unhooked_weights",
-    "warn_unread_weights",
-]
-
 _LOGGER = logging.getLogger(__name__)
 _SHOWN: Final = 3
 

@@ -14,18 +14,6 @@ from nncfx.operators import NORMS, operation_kind, operator_of
 from nncfx.tracing import Insertion, WeightSite
 from nncfx.tracing.record.constant_operands import constant_operands
 
-__all__ = [
-    "Weight",
-    "aliases",
-    "computed_from",
-    "constants_of",
-    "hooks_by_weight",
-    "norm_parameters",
-    "operation_weights",
-    "raw_parameters",
-]
-
-
 H = TypeVar("H", bound=nn.Module)
 
 _COPIES: Final = frozenset({"clone", "contiguous", "detach"})

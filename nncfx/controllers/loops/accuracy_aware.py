@@ -12,8 +12,6 @@ from nncfx.controllers.base.stage import CompressionStage
 from nncfx.errors import ArgumentError
 from nncfx.objectives.number import one_number
 
-__all__ = ["AccuracyAwareEpoch", "AccuracyAwareResult", "TrainingTask", "train_to_accuracy"]
-
 _DIGITS: Final = 9
 """Of a level: finer than any step, coarser than what sums of steps are off by."""
 

@@ -14,8 +14,6 @@ from nncfx.schemes.wide_floats import NARROW, wide
 from nncfx.storage.models.sharded_models import several_processes
 from nncfx.tracing import run
 
-__all__ = ["adapt_batch_norms", "examples_in", "run_batch"]
-
 Forward = Callable[[nn.Module, Any], object]
 
 

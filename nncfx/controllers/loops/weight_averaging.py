@@ -5,8 +5,6 @@ from torch import nn
 from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
 
-__all__ = ["keep_hooks"]
-
 
 def keep_hooks(averaged: nn.Module, model: nn.Module) -> None:
     """Give the hooks of `averaged` what those of `model` are at present: masks, codes, flags.

@@ -21,8 +21,6 @@ from nncfx.network import NNCFNetwork
 from nncfx.tracing.hooks.store import own_parameters
 from nncfx.tracing.record.constant_operands import constant_operands
 
-__all__ = ["Costs", "WeightCosts", "costs_of", "register_costs"]
-
 
 class Costs(Protocol):
     """What a model costs, and what masks on its weights would save."""

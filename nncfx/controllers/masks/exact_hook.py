@@ -8,8 +8,6 @@ from typing_extensions import override
 
 from nncfx.errors import CompressionError
 
-__all__ = ["ExactHook", "fractions"]
-
 
 class ExactHook(nn.Module, abc.ABC):
     """A hook that tells, in evaluation mode, where its buffers were averaged with the weights."""

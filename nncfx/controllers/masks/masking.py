@@ -15,9 +15,6 @@ from nncfx.errors import CompressionError
 from nncfx.lazy import LazyMapping
 from nncfx.tracing import Insertion
 
-__all__ = ["MaskHook", "MaskSet", "PresentMasks"]
-
-
 _PACKED: Final = 1 << 18
 """So many entries are held as bits; unpacking fewer would cost more time than it saves memory."""
 

@@ -6,8 +6,6 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-__all__ = ["bit_count", "masked", "packed_bits", "unpacked_bits"]
-
 _BITS: Final = 8
 _PIECE: Final = 1 << 18
 """So many entries are worked on at once, which stay in the cache; a multiple of 8."""

@@ -27,17 +27,6 @@ from nncfx.tracing import Insertion, Priority, WeightSite
 from nncfx.tracing.calls.module_check import parametrization_mend
 from nncfx.tracing.hooks.store import own_parameters
 
-__all__ = [
-    "LayerSparsity",
-    "MaskBuilder",
-    "MaskController",
-    "SparsityStatistics",
-    "plan_on_weights",
-    "sparsity_statistics",
-    "warn_added_sparsity",
-    "weights_in_scope",
-]
-
 _LOGGER = logging.getLogger(__name__)
 _SHOWN: Final = 3
 

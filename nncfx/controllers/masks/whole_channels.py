@@ -10,8 +10,6 @@ from nncfx.controllers.base.weights import aliases
 from nncfx.graph import Role
 from nncfx.network import NNCFNetwork
 
-__all__ = ["whole_channel_masks"]
-
 
 def whole_channel_masks(model: NNCFNetwork, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return masks, 1 where entries stay, that remove the channels all `masks` agree to remove.

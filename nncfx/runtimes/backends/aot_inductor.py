@@ -15,8 +15,6 @@ from nncfx.runtimes.protocol.engine_cache import kept_engine, processor_digest
 from nncfx.runtimes.protocol.module_session import Arguments, Forward, ModuleSession, module_of
 from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Runtime
 
-__all__ = ["AotInductor"]
-
 
 class AotInductor(Runtime):
     """A package of AOTInductor; takes modules, compiles when inputs are bound, for their shapes.

@@ -23,8 +23,6 @@ from nncfx.runtimes.protocol.named_inputs import InputSpec, named_arrays
 from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["OnnxRuntime", "OnnxRuntimeSession"]
-
 _FATAL_ONLY: Final = 4  # what it refuses reaches us as an exception
 _TYPES: Final = {
     "tensor(float)": "float32",

@@ -7,8 +7,6 @@ from typing import Final
 from nncfx.errors import MissingExtraError, RuntimeFailure, did_you_mean
 from nncfx.runtimes.protocol.runtime import BuildOptions
 
-__all__ = ["CPU_PROVIDER", "Provider", "check_started", "chosen_provider"]
-
 CPU_PROVIDER: Final = "CPUExecutionProvider"
 _OPENVINO: Final = "OpenVINOExecutionProvider"
 _NAMES: Final = {

@@ -18,8 +18,6 @@ from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Outputs, 
 from nncfx.targets import TARGET_KEY, TARGETS
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["OpenVinoRuntime", "OpenVinoSession"]
-
 _LOGGER = logging.getLogger(__name__)
 # Left alone, OpenVINO computes in bfloat16 where the processor can: 2x as fast as float32, and
 # 4 % off on MobileNetV2. Who wants that asks for it in the settings.

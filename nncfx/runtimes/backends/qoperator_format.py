@@ -6,8 +6,6 @@ from pathlib import Path
 from nncfx.errors import RuntimeFailure, needing
 from nncfx.storage.formats.whole_file import writing
 
-__all__ = ["write_operator_form"]
-
 
 def write_operator_form(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Path:
     """Write the ONNX file at `path` to `target` with the operators that ONNX Runtime runs.

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from nncfx.errors import RuntimeFailure, shortened
 
-__all__ = ["QuantizedLayers", "check_quantized", "quantized_layers"]
-
 _PRODUCTS: Final = ("CONVOLUTION", "DECONVOLUTION", "MATRIX_MULTIPLY")
 # Layers that move numbers and compute none: TensorRT carries INT8 through them.
 _MOVES: Final = ("SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE", "SLICE")

@@ -24,8 +24,6 @@ from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Outputs, 
 from nncfx.storage.formats.whole_file import write_whole
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["EngineFacts", "TensorRt", "TensorRtSession"]
-
 _TYPES: Final = {
     "FLOAT": "float32",
     "HALF": "float16",

@@ -8,8 +8,6 @@ from typing import Final
 from nncfx.errors import RuntimeFailure, did_you_mean
 from nncfx.runtimes.protocol.named_inputs import InputSpec
 
-__all__ = ["TensorRtSettings", "tensorrt_settings"]
-
 Shape = tuple[int, ...]
 
 _SHAPES: Final = ("minShapes", "optShapes", "maxShapes")

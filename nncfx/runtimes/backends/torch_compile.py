@@ -10,8 +10,6 @@ from nncfx.errors import RuntimeFailure, did_you_mean
 from nncfx.runtimes.protocol.module_session import Arguments, Forward, ModuleSession, module_of
 from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Runtime
 
-__all__ = ["TorchCompile"]
-
 _SETTINGS: Final = ("mode", "backend")
 # Variants of one class share torch's count of compilations; a search has many of them.
 _COMPILATIONS: Final = 256

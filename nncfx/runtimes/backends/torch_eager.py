@@ -7,8 +7,6 @@ from nncfx.errors import RuntimeFailure
 from nncfx.runtimes.protocol.module_session import ModuleSession, module_of
 from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Runtime
 
-__all__ = ["TorchEager"]
-
 
 class TorchEager(Runtime):
     """PyTorch in eager mode; takes modules."""

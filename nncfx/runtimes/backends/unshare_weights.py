@@ -5,8 +5,6 @@ from typing import Final
 
 from nncfx.errors import StorageError, error_text, needing
 
-__all__ = ["SHARED_WEIGHTS", "unshare_weights"]
-
 _CONVERTED: Final = (0, 2)
 """Of the inputs of a `DequantizeLinear`, the integers and their zero point."""
 

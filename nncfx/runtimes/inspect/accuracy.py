@@ -10,8 +10,6 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError, NNCFXError, error_text
 from nncfx.runtimes.protocol.runtime import Session
 
-__all__ = ["Metric", "SessionModule", "metric_through"]
-
 Metric: TypeAlias = Callable[[nn.Module, Iterable[Any]], float]
 """From a model and an iterable of `(inputs, targets)` to a number, as `nncfx.Compressor` takes."""
 

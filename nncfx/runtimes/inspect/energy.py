@@ -9,9 +9,7 @@ from typing import Any, Final
 import torch
 
 from nncfx.errors import ArgumentError, RuntimeFailure, needing
-from nncfx.runtimes.timing.timing import Clock
-
-__all__ = ["Energy", "EnergyCounter", "energy_counters", "energy_per_call"]
+from nncfx.runtimes.timing.stopwatch import Clock
 
 _POWERCAP: Final = Path("/sys/class/powercap")
 _MICRO: Final = 1e-6

@@ -11,8 +11,6 @@ from nncfx.runtimes.backends.onnx_runtime import OnnxRuntime
 from nncfx.runtimes.protocol.runtime import BuildOptions
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["IntegerKernels", "integer_kernels"]
-
 _INTEGER_CONTRACTIONS: Final = frozenset(
     {
         "ConvInteger",

@@ -16,8 +16,6 @@ from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource
 from nncfx.runtimes.registry import runtime_named
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["MemoryUse", "memory_use"]
-
 _STATUS: Final = Path("/proc/self/status")
 _RESET: Final = Path("/proc/self/clear_refs")
 _KIB: Final = 1024

@@ -17,8 +17,6 @@ from nncfx.runtimes.backends.onnx_runtime import OnnxRuntime
 from nncfx.runtimes.protocol.runtime import BuildOptions
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["UNATTRIBUTED", "LayerTime", "Profile", "compare_profiles", "profile_layers"]
-
 UNATTRIBUTED: Final = "(runtime)"
 """Where the time of operations goes that the runtime added or fused beyond recognition."""
 

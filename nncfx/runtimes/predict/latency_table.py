@@ -16,8 +16,6 @@ from nncfx.objectives import Objective
 from nncfx.runtimes.timing.statistics import Array
 from nncfx.tracing import ExampleInputs, trace
 
-__all__ = ["LatencyTable", "ModuleSample", "fitted_table", "predicted_latency"]
-
 _FORMAT: Final = 1
 _NEAREST: Final = 6
 _RIDGE: Final = 1e-6

@@ -17,8 +17,6 @@ from nncfx.runtimes.timing.benchmark import time_path
 from nncfx.runtimes.timing.timing import TimingPlan
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["Variant", "measured_table", "read_table"]
-
 _LOGGER = logging.getLogger(__name__)
 _RUNS: Final = 15
 

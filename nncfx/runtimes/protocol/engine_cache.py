@@ -10,8 +10,6 @@ from typing import Final
 from nncfx.errors import RuntimeFailure
 from nncfx.storage.formats.whole_file import write_whole
 
-__all__ = ["content_digest", "kept_engine", "processor_digest"]
-
 _MAGIC: Final = b"nncfx engine 1\n"
 
 

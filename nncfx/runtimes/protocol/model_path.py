@@ -7,8 +7,6 @@ from torch import nn
 from nncfx.errors import RuntimeFailure
 from nncfx.runtimes.protocol.runtime import ModelSource
 
-__all__ = ["first_line", "onnx_path"]
-
 
 def onnx_path(source: ModelSource, runtime: str) -> Path:
     """Return `source` as the path of a file that exists.

@@ -15,8 +15,6 @@ from nncfx.runtimes.protocol.model_path import first_line
 from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Outputs, Session
 from nncfx.tracing import ExampleInputs, as_call
 
-__all__ = ["Arguments", "Forward", "ModuleSession", "Prepare", "module_of"]
-
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of one call."""
 

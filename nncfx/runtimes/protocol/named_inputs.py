@@ -13,8 +13,6 @@ from nncfx.errors import RuntimeFailure, did_you_mean
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, as_call
 
-__all__ = ["InputSpec", "examples_in", "named_arrays"]
-
 Array = npt.NDArray[Any]
 
 

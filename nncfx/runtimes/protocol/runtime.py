@@ -14,8 +14,6 @@ from torch import nn
 from nncfx.errors import ArgumentError
 from nncfx.tracing import ExampleInputs
 
-__all__ = ["BuildOptions", "ModelSource", "Outputs", "Runtime", "Session"]
-
 ModelSource: TypeAlias = nn.Module | str | os.PathLike[str]
 """A module, or the path of a file that a runtime reads."""
 

@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterator
 
 from nncfx.errors import ArgumentError
 
-__all__ = ["pinned"]
-
 
 @contextlib.contextmanager
 def pinned(cpus: Collection[int]) -> Iterator[None]:

@@ -18,16 +18,6 @@ from nncfx.runtimes.registry import runtime_named
 from nncfx.runtimes.timing.timing import Timing, TimingPlan, compare
 from nncfx.tracing import ExampleInputs
 
-__all__ = [
-    "Export",
-    "admissible_plan",
-    "benchmark",
-    "of_session",
-    "sweep_batches",
-    "time_path",
-    "time_sessions",
-]
-
 Export: TypeAlias = Callable[[nn.Module, Path, ExampleInputs], object]
 """Writes a module to a path in the form that the runtime reads."""
 

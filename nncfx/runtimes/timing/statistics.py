@@ -7,8 +7,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "bootstrap_medians", "percentile_interval"]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 

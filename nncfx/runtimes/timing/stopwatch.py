@@ -6,8 +6,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-__all__ = ["CLOCKS", "Clock", "Seconds", "Stopwatch", "held_up_share"]
-
 Clock: TypeAlias = Callable[[], float]
 """A monotonic clock in seconds."""
 

@@ -15,8 +15,6 @@ from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.runtimes.timing.statistics import bootstrap_medians, percentile_interval
 from nncfx.runtimes.timing.stopwatch import CLOCKS, Clock, Seconds, Stopwatch, held_up_share
 
-__all__ = ["Clock", "Timing", "TimingPlan", "call_words", "compare", "measure"]
-
 _MS: Final = 1000.0
 _CALLS_PER_WINDOW: Final = 5
 _MOST_CALLS_PER_ROUND: Final = 100

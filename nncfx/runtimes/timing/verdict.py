@@ -8,8 +8,6 @@ import numpy as np
 from nncfx.runtimes.timing.statistics import Array, bootstrap_medians, percentile_interval
 from nncfx.runtimes.timing.timing import Timing
 
-__all__ = ["Verdict", "verdict"]
-
 _SMALLEST_MS: Final = 1e-6
 """What a clock that saw no time pass counts as."""
 

@@ -6,9 +6,6 @@ from typing import Final
 from nncfx.graph.channels import Channels
 from nncfx.targets import Alignment, Target, target_named
 
-__all__ = ["aligned_count", "alignments_of", "resolve_alignment"]
-
-
 _MOSTLY: Final = 0.75
 """So much of what was to go must go at the best widths; else second best ones are taken."""
 

@@ -10,8 +10,6 @@ from nncfx.errors import ArgumentError, CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes.masks.exact_masks import check_level
 
-__all__ = ["branch_sets", "keep_branches"]
-
 
 def branch_sets(channels: Channels) -> tuple[GroupSet, ...]:
     """Return the prunable sets through which alone a residual branch passes.

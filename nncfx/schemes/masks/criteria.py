@@ -14,15 +14,6 @@ from torch import Tensor
 from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.schemes.wide_floats import wide
 
-__all__ = [
-    "CRITERIA",
-    "Criterion",
-    "RandomScores",
-    "geometric_median",
-    "lamp",
-    "resolve_criterion",
-]
-
 Criterion: TypeAlias = str | Callable[[Tensor], Tensor]
 """A name out of `CRITERIA`, or a function from `b x m` signed weights to `b` scores."""
 

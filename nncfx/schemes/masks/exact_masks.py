@@ -18,22 +18,6 @@ from nncfx.graph.union_find import Ids
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks.ranking import Largest, Part, ranked_together
 
-__all__ = [
-    "MaskScope",
-    "check_at_least",
-    "check_level",
-    "comparable",
-    "group_masks",
-    "group_scores",
-    "group_slices",
-    "keep_largest",
-    "keep_together",
-    "kept_count",
-    "named",
-    "ranked_parts",
-    "zero_groups",
-]
-
 MaskScope: TypeAlias = Literal["global", "local"]
 """Whether one ranking covers all tensors together ("global") or each has its own ("local")."""
 

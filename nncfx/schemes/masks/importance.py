@@ -16,16 +16,6 @@ from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes.masks.exact_masks import comparable, group_scores, named
 from nncfx.schemes.wide_floats import wide
 
-__all__ = [
-    "activation_scores",
-    "fisher_scores",
-    "mean_magnitude",
-    "mean_rank",
-    "nonzero_share",
-    "norm_scale_scores",
-    "taylor_scores",
-]
-
 _PIXELS: Final = 2
 """Axes of one image."""
 

@@ -10,8 +10,6 @@ from nncfx.schemes.masks.exact_masks import MaskScope, keep_largest, keep_togeth
 from nncfx.schemes.masks.ranking import largest
 from nncfx.targets import Alignment, Target
 
-__all__ = ["keep_groups"]
-
 
 def keep_groups(
     scores: Sequence[Tensor],

@@ -12,8 +12,6 @@ from nncfx.lazy import LazyMapping
 from nncfx.schemes.masks.exact_masks import MaskScope, ranked_parts
 from nncfx.schemes.masks.ranking import Largest, Magnitudes
 
-__all__ = ["MagnitudeMasks", "magnitude_mask", "zero_smallest"]
-
 
 def magnitude_mask(
     tensors: Mapping[str, Tensor],

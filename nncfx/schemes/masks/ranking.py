@@ -10,8 +10,6 @@ from torch import Tensor
 
 from nncfx.schemes.wide_floats import wide
 
-__all__ = ["Largest", "Magnitudes", "Part", "largest", "largest_of_all", "ranked_together"]
-
 _DIRECT = 1 << 20
 """So many entries are ranked at once; more are bracketed by a sample first."""
 

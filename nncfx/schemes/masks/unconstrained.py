@@ -25,8 +25,6 @@ from nncfx.schemes.masks.kept_groups import keep_groups
 from nncfx.schemes.wide_floats import wide
 from nncfx.targets import Alignment
 
-__all__ = ["Ranking", "Side", "kept_units", "unconstrained_masks"]
-
 Side: TypeAlias = Literal["input", "output"]
 """Whether consumers choose their columns ("input"), or producers their rows ("output")."""
 

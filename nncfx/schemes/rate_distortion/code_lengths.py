@@ -6,8 +6,6 @@ from typing import Final
 import torch
 from torch import Tensor
 
-__all__ = ["CodeLengths", "estimated_bits", "neighbour_contexts"]
-
 _CONTEXTS: Final = 8
 _PRIOR: Final = 4.0
 """How many integers of the whole tensor each context has seen before its first own one."""

@@ -12,8 +12,6 @@ from nncfx.errors import ArgumentError
 from nncfx.float64 import in_float64
 from nncfx.schemes.rate_distortion.rounding import short_step
 
-__all__ = ["DENSE_BITS", "TABLE", "EntropyGrid", "bits_of_level", "entropy_grids", "grid_step"]
-
 DENSE_BITS: Final = 32
 """Of a weight that nothing was done to."""
 TABLE: Final = 64

@@ -20,8 +20,6 @@ from nncfx.schemes.rate_distortion.code_lengths import estimated_bits
 from nncfx.schemes.rate_distortion.entropy_grid import bits_of_level, entropy_grids, grid_step
 from nncfx.schemes.scheme import Scheme
 
-__all__ = ["EntropyQuantize"]
-
 _SLACK: Final = 1.001
 
 

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from nncfx.schemes.rate_distortion.code_lengths import CodeLengths, neighbour_contexts
 
-__all__ = ["best_step", "cheapest", "finest_step", "round_weights", "short_step"]
-
 _PASSES: Final = 3
 """Rounds of choosing integers and learning code lengths from them; the fourth changes little."""
 _LARGEST: Final = 4095

@@ -17,8 +17,6 @@ from nncfx.search.model.gaussian_process import calling_botorch, fit, require_bo
 if TYPE_CHECKING:
     from botorch.models.model_list_gp_regression import ModelListGP
 
-__all__ = ["next_point", "spread_points"]
-
 _POOL: Final = 256
 _NEIGHBOURS: Final = 32
 _BATCH: Final = 128

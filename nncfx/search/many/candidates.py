@@ -23,8 +23,6 @@ from nncfx.search.trials import (
     read_line,
 )
 
-__all__ = ["CandidateStudy", "CandidateTrial", "candidate_of", "nearest_trial"]
-
 _LOGGER = logging.getLogger(__name__)
 
 

@@ -11,8 +11,6 @@ from nncfx.json_codec import encode
 from nncfx.search.many.space import Space
 from nncfx.search.trials import JSONValue
 
-__all__ = ["Direction", "Problem", "SpaceSettings", "non_dominated"]
-
 Direction: TypeAlias = Literal["maximize", "minimize"]
 Outcomes: TypeAlias = Mapping[str, float]
 

@@ -13,8 +13,6 @@ from nncfx.search.many.space import Candidate
 from nncfx.search.workers.driver import Driver, driving
 from nncfx.search.workers.executor import Executor, split
 
-__all__ = ["SpaceResult", "search_space"]
-
 _HOPELESS = 4
 
 

@@ -10,8 +10,6 @@ from nncfx.errors import ArgumentError, did_you_mean
 from nncfx.json_codec import encode
 from nncfx.search.trials import JSONValue
 
-__all__ = ["Candidate", "Choice", "Dimension", "Range", "Space"]
-
 Candidate: TypeAlias = Mapping[str, float | int | str]
 """A value for each dimension of a space, by its name."""
 

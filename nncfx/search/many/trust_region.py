@@ -8,8 +8,6 @@ import torch
 
 from nncfx.search.model.gaussian_process import calling_botorch, fit, require_botorch
 
-__all__ = ["TrustRegion", "next_in_trust_region"]
-
 _CANDIDATES: Final = 512
 _CHANGED: Final = 20
 """How many coordinates of the best point a candidate changes, about."""

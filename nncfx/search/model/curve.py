@@ -8,8 +8,6 @@ from nncfx.errors import ArgumentError
 from nncfx.search.model.gaussian_process import GaussianProcess
 from nncfx.search.resolution import stretch
 
-__all__ = ["PosteriorCurve", "posterior_curve"]
-
 _TWO_SIDED_95 = 1.959964
 
 

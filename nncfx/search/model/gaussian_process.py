@@ -15,8 +15,6 @@ from nncfx.errors import needing
 if TYPE_CHECKING:
     from botorch.models import SingleTaskGP
 
-__all__ = ["GaussianProcess", "Hyperparameters", "calling_botorch", "fit", "require_botorch"]
-
 _LOGGER = logging.getLogger(__name__)
 
 # Median and log-spread of the priors, for inputs of order 1 and standardised targets.

@@ -11,8 +11,6 @@ from nncfx.search.one_level.results import LevelResult
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Observation
 
-__all__ = ["bisect_level", "condensa_literal"]
-
 _PUBLISHED = Hyperparameters(lengthscale=1.0, noise=0.1)
 _GAMMA = 0.95
 _WARM_UP = 20_000

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from nncfx.search.resolution import Resolution
 from nncfx.search.trials import Observation
 
-__all__ = ["Bracket"]
-
 # Positions of the scale differ by rounding only below this many cells.
 _ROUNDING = 1e-6
 

@@ -7,8 +7,6 @@ from nncfx.search.resolution import stretch
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Observation
 
-__all__ = ["next_objective_level", "next_objective_levels"]
-
 _KAPPA = 0.95  # deviations of optimism, as published
 _GRID = 400
 _DIGITS = 6

@@ -13,8 +13,6 @@ from nncfx.search.trials import Measurement, Observation
 from nncfx.search.workers.driver import driving
 from nncfx.search.workers.executor import Executor, SplitEvaluation
 
-__all__ = ["find_level", "optimize_objective"]
-
 
 def find_level(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
     evaluate: Callable[[float], float | tuple[float, float]],

@@ -11,8 +11,6 @@ from nncfx.search.resolution import Resolution, remaining_decades, stretch
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Observation
 
-__all__ = ["View", "is_steep", "next_level"]
-
 # The constants below were chosen on benchmarks/search_efficiency.py, where a wide plateau around
 # them does equally well.
 _FIRST = 0.59  # where the first evaluation falls, as a part of the cells: level 0.85 of (0, 1)

@@ -15,15 +15,6 @@ from nncfx.search.trials import Measurement, Observation, Stage, Trial
 from nncfx.search.workers.driver import Driver, Point
 from nncfx.search.workers.executor import Executor, split
 
-__all__ = [
-    "check_threshold",
-    "metrics_of",
-    "objectives_of",
-    "of_stages",
-    "run_accuracy_stage",
-    "run_objective_stage",
-]
-
 # Bisection from the whole range is at about level 0.1 by then: if nothing worked, nothing will.
 _HOPELESS = 4
 # Trials of one search take about equally long, and each tells where the others should have been.

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from nncfx.errors import SearchError
 from nncfx.search.trials import Observation, Trial
 
-__all__ = ["LevelResult", "ObjectiveResult", "SearchResult", "best_trial"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LevelResult:

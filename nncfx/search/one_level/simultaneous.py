@@ -11,8 +11,6 @@ from nncfx.search.resolution import remaining_decades
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Observation
 
-__all__ = ["next_levels"]
-
 # The constants below were chosen on the curves of benchmarks/parallel_search.py virtual.
 _HIGHEST: Final = 0.9  # part of the range below which the first cuts lie, denser towards it
 _HALF_CELL: Final = 0.49

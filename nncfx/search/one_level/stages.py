@@ -11,8 +11,6 @@ from nncfx.search.trials import Measurement
 from nncfx.search.workers.driver import driving
 from nncfx.search.workers.executor import Executor
 
-__all__ = ["search_level"]
-
 
 def search_level(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
     evaluate: Callable[[float], Measurement],

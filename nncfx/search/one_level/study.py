@@ -8,11 +8,8 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError
 from nncfx.search.attempt import Attempt, attempt
-from nncfx.search.journal import JOURNAL_VERSION
 from nncfx.search.journaled import Journaled, Lease
 from nncfx.search.trials import JSONValue, Measurement, Stage, Trial
-
-__all__ = ["JOURNAL_VERSION", "Study", "level_of"]
 
 _LOGGER = logging.getLogger(__name__)
 

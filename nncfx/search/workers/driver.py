@@ -13,8 +13,6 @@ from nncfx.search.journaled import Journaled, Lease, Numbered
 from nncfx.search.trials import JSONValue
 from nncfx.search.workers.executor import Executor, SplitEvaluation, split
 
-__all__ = ["Driver", "Point", "driving"]
-
 _LOGGER: Final = logging.getLogger(__name__)
 _DEATHS: Final = 3
 Point = Mapping[str, JSONValue]

@@ -9,8 +9,6 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from nncfx.errors import ArgumentError
 from nncfx.search.attempt import Attempt
 
-__all__ = ["Done", "Executor", "SplitEvaluation", "check_workers", "pickled", "split"]
-
 P = TypeVar("P")
 R = TypeVar("R")
 

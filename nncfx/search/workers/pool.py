@@ -16,8 +16,6 @@ from typing_extensions import override
 from nncfx.search.workers.executor import Done, Executor, check_workers, pickled
 from nncfx.search.workers.worker import Workplace
 
-__all__ = ["Pool", "Worker", "signalled"]
-
 
 class Worker(Protocol):
     """One process that evaluates."""

@@ -16,8 +16,6 @@ from nncfx.processors import usable_processors
 from nncfx.search.workers.pool import Pool, Worker, signalled
 from nncfx.search.workers.worker import Workplace, begin, end_with_parent, evaluated
 
-__all__ = ["LocalExecutor"]
-
 
 @final
 class LocalExecutor(Pool):

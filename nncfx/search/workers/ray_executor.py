@@ -11,8 +11,6 @@ from nncfx.search.workers.executor import Done
 from nncfx.search.workers.pool import Pool, Worker
 from nncfx.search.workers.worker import Workplace, begin, evaluated
 
-__all__ = ["RayExecutor"]
-
 _STARTING_S: Final = 300.0
 
 

@@ -20,8 +20,6 @@ import torch
 
 from nncfx.search.attempt import Attempt, attempt
 
-__all__ = ["Workplace", "begin", "end_with_parent", "evaluated", "place"]
-
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _EVALUATE: list[Callable[[Any], Any]] = []
 
