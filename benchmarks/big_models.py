@@ -102,8 +102,13 @@ def thin(model: nn.Module, *, inplace: bool) -> None:
 def whole(model: nn.Module) -> None:
     """Take out a fourth of all heads and neurons, and round what is left to int4 by GPTQ."""
     _, wrapped = pruned(model, "structure_pruning", 0.25)
-    small = nncfx.thin(wrapped, inplace=True).model
-    quantize_blocks(small, [inputs(model) for _ in range(8)], WeightSettings(group_size=128))
+    int4(nncfx.thin(wrapped, inplace=True).model, inplace=False)
+
+
+def int4(model: Any, *, inplace: bool) -> None:
+    """Round the blocks to int4 by GPTQ."""
+    batches = [inputs(model) for _ in range(8)]
+    quantize_blocks(model, batches, WeightSettings(group_size=128), inplace=inplace)
 
 
 def export(model: nn.Module) -> None:
@@ -120,6 +125,7 @@ TASKS: Final[Mapping[str, Callable[[nn.Module], None]]] = {
     "thin": lambda model: thin(model, inplace=False),
     "thin in place": lambda model: thin(model, inplace=True),
     "prune, thin, int4": whole,
+    "int4 in place": lambda model: int4(model, inplace=True),
     "export": export,
 }
 

@@ -43,6 +43,7 @@ class LowRankUpdates:
     A weight W is read as the quantized W + scale * up @ down, with gradients straight through the
     rounding: what is trained is what is rounded, so that nothing is left to round when `absorb`
     adds the updates to the weights. All other parameters but learned grids stand still until then.
+    Zeros change as other weights do, those of pruned weights too: a rounded weight may be zero.
     """
 
     def __init__(

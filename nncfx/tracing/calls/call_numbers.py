@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import torch
 from torch.overrides import BaseTorchFunctionMode, _get_current_function_mode_stack
@@ -33,6 +33,7 @@ Counts: TypeAlias = dict[Hashable, int]
 """Calls so far by function, or by function and site; the module's own under the empty name."""
 
 _Calls: TypeAlias = dict[str, Counts]
+_Call = TypeVar("_Call", bound=Hashable)
 
 _BETWEEN: Final = (
     torch.nn.modules.module.__file__,
@@ -136,7 +137,7 @@ def calls_so_far(module: str) -> Counts:
     return {} if calls is None else calls.setdefault(module, {})
 
 
-def next_number(calls: Counts, call: Hashable) -> int:
+def next_number(calls: dict[_Call, int], call: _Call) -> int:
     """Return how often `call` was counted before, and count it."""
     number = calls.get(call, 0)
     calls[call] = number + 1

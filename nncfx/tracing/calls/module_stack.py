@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from nncfx.errors import TracingError
 from nncfx.graph import Operation
-from nncfx.tracing.calls.call_numbers import Site
+from nncfx.tracing.calls.call_numbers import Site, next_number
 from nncfx.tracing.calls.module_walk import named_modules
 
 _CALL: Final = "_compiled_call_impl"
@@ -145,9 +145,9 @@ class ModuleStack:
             if len(names) == 1:
                 self._modules.append(module)
         self._frames: list[Frame] = []
-        self._turns: Counter[tuple[str, str, Site]] = Counter()
+        self._turns: dict[tuple[str, str, Site], int] = {}
         self._known: dict[tuple[Site, int], tuple[Site, int]] = {}
-        self._ranks: Counter[tuple[str, str, bool]] = Counter()
+        self._ranks: dict[tuple[str, str, bool], int] = {}
         self._places: dict[str, Place] = {}
         self._calls: Counter[str] = Counter()
         self._callees: dict[str, dict[str, None]] = {}
@@ -222,12 +222,10 @@ class ModuleStack:
         """Take note of a tensor-producing call by the module on top."""
         frame = self.top
         reads_floats = any(one.is_floating_point() for one in inputs)
-        counted, alike = (frame.key, name, site), (frame.key, name, reads_floats)
-        call = (site, self._turns[counted])
+        call = (site, next_number(self._turns, (frame.key, name, site)))
         call = self._known.setdefault(call, call)  # nearly all layers share theirs
-        place = Place(frame.key, call, reads_floats, self._ranks[alike])
-        self._turns[counted] += 1
-        self._ranks[alike] += 1
+        rank = next_number(self._ranks, (frame.key, name, reads_floats))
+        place = Place(frame.key, call, reads_floats, rank)
         if operation is not None:
             self._places[operation.address] = place
         if len(frame.seen) < 2:  # noqa: PLR2004 (to know that a call is the only one, two will do)

@@ -7,7 +7,7 @@ from operator import is_
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nncfx.tracing.calls.module_walk import all_modules
 
@@ -45,14 +45,7 @@ def _preserved(modules: Sequence[nn.Module], *, train: bool) -> Iterator[None]:
     with torch.no_grad():
         dense = [one for one in held if one.layout == torch.strided and not one.is_meta]
         values = [(one, one.clone()) for one in dense]
-    tables = [module._parameters.values() for module in modules]  # noqa: SLF001 (as above)
-    tensors = chain((one for one in chain.from_iterable(tables) if one is not None), held)
-    devices = (
-        sorted({one.device.index or 0 for one in tensors if one.device.type == "cuda"})
-        if torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it so
-        else []
-    )
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=_cuda_devices(modules, held)):
         try:
             for module in modules:
                 if module.training is not train:  # a module takes long to set anything
@@ -71,6 +64,15 @@ def _preserved(modules: Sequence[nn.Module], *, train: bool) -> Iterator[None]:
                     # that did not change could break a backward pass that is still to come
                     if not torch.equal(buffer, value):
                         buffer.copy_(value)
+
+
+def _cuda_devices(modules: Sequence[nn.Module], buffers: Iterable[Tensor]) -> list[int]:
+    """Return the CUDA devices of `buffers` and of the modules' parameters."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it so
+        return []
+    tables = [module._parameters.values() for module in modules]  # noqa: SLF001 (as above)
+    tensors = chain((one for one in chain.from_iterable(tables) if one is not None), buffers)
+    return sorted({one.device.index or 0 for one in tensors if one.device.type == "cuda"})
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     if type(value) is torch.Tensor:  # what nearly all functions return
         return [value]
     found: list[torch.Tensor] = []
-    _collect((value,), found)
+    _collect(value if type(value) is tuple else (value,), found)
     return found
 
 

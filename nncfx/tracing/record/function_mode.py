@@ -288,7 +288,7 @@ class CallMode(TorchFunctionMode):
             return result
         frame = self.stack.top
         site = call_site(sys._getframe(1), frame.caller)  # noqa: SLF001 (no public way)
-        spot = self._spot(name, site, (args, kwargs), inputs)
+        spot = self._spot(frame.scope, name, site, (args, kwargs), inputs)
         operation = self._drawn(spot, inputs, infos, produced)
         for one in written:
             self._data_set(one, produced[0])
@@ -314,6 +314,7 @@ class CallMode(TorchFunctionMode):
 
     def _spot(
         self,
+        scope: str,
         name: str,
         site: Site,
         call: tuple[tuple[Any, ...], Mapping[str, Any]],
@@ -325,7 +326,6 @@ class CallMode(TorchFunctionMode):
             what = Kind.PASSING
         if what != Kind.OPERATION:
             return Spot(what, name, site, 0, "")
-        scope = self.stack.top.scope
         number = self._numbers.number(scope, name, site)
         equation = str(args[0]) if name == "einsum" else ""
         fill = _fill(*args, **kwargs) if name == "pad" else 0.0

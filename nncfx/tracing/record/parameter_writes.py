@@ -1,6 +1,7 @@
 """Parameters keep their values in a forward that only looks, whatever it writes to them."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final, final
 
 import torch
@@ -96,16 +97,16 @@ class WatchedWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
 _NO_CHANGE: Final = frozenset(["__index__", "__int__", "__invert__"])
 
 
+@cache
 def changes_its_first(name: str) -> bool:
     """Return whether it is spelt as torch spells functions that change their first argument.
 
     >>> [changes_its_first(one) for one in ("copy_", "__iadd__", "__setitem__", "__add__", "add")]
     [True, True, True, False, False]
     """
-    if not name.endswith("_"):  # as most: one look for each call of a forward
-        return False
     is_in_place = name.startswith("__i") and name not in _NO_CHANGE
-    return is_in_place or name == "__setitem__" or not name.startswith("__")
+    is_private = name.startswith("__")
+    return is_in_place or name == "__setitem__" or (name.endswith("_") and not is_private)
 
 
 def memory_of(tensor: torch.Tensor) -> int:

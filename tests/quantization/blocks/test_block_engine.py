@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -179,6 +180,15 @@ def test_the_rest_is_rounded_where_it_is_asked_for() -> None:
 def test_in_place_no_copy_is_made() -> None:
     model = language_model()
     assert quantize_blocks(model, token_batches(1), inplace=True) is model
+
+
+def test_a_packed_block_keeps_no_float_weights_while_the_next_one_is_rounded() -> None:
+    model = language_model()
+    first, second = model.model.layers[0].mlp, model.model.layers[1].mlp
+    weight, lives = weakref.ref(first.up_proj.weight), []
+    second.register_forward_hook(lambda *_: lives.append(weight() is not None))
+    quantize_blocks(model, token_batches(1), WeightSettings(group_size=32), inplace=True)
+    assert set(lives) == {False}
 
 
 def test_matrices_that_stay_in_float_are_told(caplog: pytest.LogCaptureFixture) -> None:
