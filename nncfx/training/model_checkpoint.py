@@ -43,7 +43,7 @@ from nncfx.storage.models.shard_files import (
 )
 from nncfx.storage.models.sharded_models import gathered, has_shards, local
 from nncfx.storage.models.stored_model import StoredModel, restored_on_error
-from nncfx.storage.models.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_values, require_whole
 from nncfx.thinning.files.model_structure import (
     describe,
     finished,
@@ -93,8 +93,8 @@ def save(
     Raises:
         ArgumentError: `model` is no module, not the model of `controller`, or has hooks of an
             algorithm that `controller` does not handle; integers are asked for in shards.
-        StorageError: the model is sharded or offloaded, its `state_dict` holds something else
-            than tensors, or `path` cannot be written.
+        StorageError: the model is sharded, offloaded or on meta, its `state_dict` holds something
+            else than tensors, or `path` cannot be written.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(
@@ -161,6 +161,7 @@ def _content(
     model: nn.Module, controller: Controller, *, as_integers: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the tensors of a checkpoint, and what it says of them."""
+    require_values(model, "saved", StorageError)
     algorithms = {one.algorithm for one in controller.configs}
     _check_hooks(model, algorithms)
     described = describe(
@@ -229,8 +230,8 @@ def load(
         example_inputs: With which to trace; made from the recorded shapes if absent.
 
     Raises:
-        StorageError: the file is damaged or of another kind, or its tensors do not fit `model`;
-            the message lists missing, unexpected and reshaped ones.
+        StorageError: the file is damaged or of another kind, `model` is on meta, or the tensors do
+            not fit it; the message lists missing, unexpected and reshaped ones.
         ThinningError: the file's recipes are of another model.
         ArgumentError: `model` is none or carries hooks already, or example inputs are needed.
         TracingError: the model cannot be traced.
@@ -249,6 +250,7 @@ def load(
             "model, or nncfx.unwrap(model).",
         )
     require_shapes(made, "load")
+    require_values(made, "loaded into", StorageError)
     with gathered(made), naming(path):
         return _loaded(path, made, example_inputs)
 

@@ -326,3 +326,10 @@ def test_logits_of_another_shape_are_refused_for_softmax() -> None:
         CompressionError, match=r"the shape \(1, 1, 2, 2\), and class_axis is None"
     ):
         controller.loss()
+
+
+def test_a_loss_among_the_traced_outputs_is_not_compared() -> None:
+    controller, model = applied(Masked(), ((X,), CALLS["labels"]), type="softmax")
+    assert controller.statistics().to_dict()["outputs"] == 1
+    model.train()(X, **CALLS["labels"])
+    assert float(controller.loss().detach()) > 0

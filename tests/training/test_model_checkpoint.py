@@ -445,6 +445,16 @@ def test_the_controller_of_a_finished_model_does_nothing(tmp_path: Path) -> None
     save(tmp_path / "y", model, controller)
 
 
+def test_a_model_on_meta_is_neither_saved_nor_loaded_into(tmp_path: Path) -> None:
+    path, meta = tmp_path / "a.safetensors", nn.Linear(2, 2, device="meta")
+    with pytest.raises(StorageError, match="Linear cannot be saved: 'weight' is on meta"):
+        save(path, meta)
+    assert list(tmp_path.iterdir()) == []
+    save(path, nn.Linear(2, 2))
+    with pytest.raises(StorageError, match="Linear cannot be loaded into: 'weight' is on meta"):
+        load(path, meta)
+
+
 def test_what_makes_no_module_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path / "x", Net())
     for wrong in (3, dict):

@@ -81,11 +81,20 @@ def _check_teacher(teacher: Teacher, model: NNCFNetwork) -> None:
 
 
 def _output_sites(graph: NNCFGraph) -> dict[int, PostSite]:
-    """Return what makes each floating-point output, by number; inputs passed on are absent."""
+    """Return what makes each floating-point output, by number; inputs passed on are absent.
+
+    So is a scalar beside outputs with axes: the loss of labels that came with the inputs.
+    """
     sites = {}
     operations = set(graph.addresses)
-    for number, info in enumerate(graph.outputs):
+    floats = {
+        number: info
+        for number, info in enumerate(graph.outputs)
+        if getattr(torch, info.dtype).is_floating_point
+    }
+    has_axes = any(info.shape for info in floats.values())
+    for number, info in floats.items():
         for edge in graph.incoming(output_address(number)):
-            if edge.source in operations and getattr(torch, info.dtype).is_floating_point:
+            if edge.source in operations and bool(info.shape) == has_axes:
                 sites[number] = PostSite(edge.source, edge.source_port)
     return sites

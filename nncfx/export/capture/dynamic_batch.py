@@ -28,8 +28,9 @@ def batch_size(call: Call) -> int:
                 raise ArgumentError("example_inputs hold a batch of 0; give at least one example.")
             return leaf.shape[0]
     raise ArgumentError(
-        "example_inputs hold no tensor with an axis, so there is no batch to leave open; "
-        "pass dynamic_batch=False.",
+        "example_inputs hold no tensor with an axis that torch.export sees, so there is no batch "
+        "to leave open. Pass dynamic_batch=False; where a dataclass holds the tensors, call "
+        "torch.export.register_dataclass(its class) first.",
     )
 
 

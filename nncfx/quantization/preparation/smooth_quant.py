@@ -103,7 +103,9 @@ def smoothable(model: nn.Module, graph: NNCFGraph) -> list[Smoothable]:
     for operation in graph.operations:
         if operation.address in producers:
             layer = producers[operation.address]
-            scaled = [layer.rows] + ([] if layer.bias is None else [layer.bias.detach()])
+            axis = 0 if layer.is_matrix else -1  # a norm over several axes ends with the channels
+            bias = [] if layer.bias is None else [layer.bias.detach()]
+            scaled = [one.movedim(axis, 0) for one in (layer.rows, *bias)]
         else:
             scaled = [one.detach() for one in _factor(model, graph, operation)]
         reading = list(_reading(graph, operation.address))

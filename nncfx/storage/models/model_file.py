@@ -27,7 +27,7 @@ from nncfx.storage.models.integer_tensor import IntegerTensor, integers_of
 from nncfx.storage.models.module_sizes import ModuleSizes
 from nncfx.storage.models.stored_model import StoredModel, StoredTensor
 from nncfx.storage.models.torch_bits import from_bits, plain_tensor, to_bits
-from nncfx.storage.models.whole_models import require_whole
+from nncfx.storage.models.whole_models import require_values, require_whole
 
 SUFFIX: Final = ".nncfx"
 _OF_OTHERS: Final = {
@@ -188,9 +188,7 @@ def load(
         TracingError: The model cannot be traced, or its hooks need inputs that the file cannot
             describe: `nncfx.load` takes example_inputs.
     """
-    state = model.state_dict(keep_vars=True)
-    if any(isinstance(value, Tensor) and value.is_meta for value in state.values()):
-        raise StorageError("The model is on 'meta'; call model.to_empty(device='cpu') first.")
+    require_values(model, "loaded into", StorageError)
     with naming(path):
         return cast("ModelT", _structures().restored(model, stored_model(path), dtype=dtype))
 

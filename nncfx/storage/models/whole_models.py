@@ -6,6 +6,7 @@ DeepSpeed, accelerate) is known by name, and never imported.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -89,17 +90,18 @@ def require_numbers(tensor: object, what: str, error: type[NNCFXError]) -> None:
         )
 
 
-def require_values(model: nn.Module, done: str) -> None:
-    """Return unless a parameter of `model` lies on meta, where it has no values.
+def require_values(model: nn.Module, done: str, error: type[NNCFXError] = ArgumentError) -> None:
+    """Return unless a parameter or buffer of `model` lies on meta, where it has no values.
 
     Raises:
-        ArgumentError: one does; the message names it, and says what to do.
+        NNCFXError: of the class `error`; one does. The message names it, and says what to do.
     """
-    for name, one in model.named_parameters():
+    for name, one in chain(model.named_parameters(), model.named_buffers()):
         if one.is_meta:
-            raise ArgumentError(
+            raise error(
                 f"{type(model).__name__} cannot be {done}: '{name}' is on meta, where it has no "
-                "values. Call model.to_empty(device='cpu') and model.load_state_dict(state) first."
+                "values. Make it outside of torch.device('meta'), or call "
+                "model.to_empty(device='cpu') and model.load_state_dict(state) first."
             )
 
 

@@ -60,6 +60,10 @@ def with_outliers(model: nn.Module) -> nn.Module:
         (PreNorm(), (("PreNorm/LayerNorm[norm]/layer_norm_0", ("query", "key", "value")),)),
         (Scaled(), (("Scaled/__mul___1", ("gate", "up")),)),
         (
+            nn.Sequential(nn.LayerNorm((5, 6)), nn.Linear(6, 4)),
+            (("Sequential/LayerNorm[0]/layer_norm_0", ("1",)),),
+        ),
+        (
             nn.Sequential(nn.RMSNorm(6), nn.Linear(6, 4), nn.Linear(4, 3)),
             (
                 ("Sequential/RMSNorm[0]/rms_norm_0", ("1",)),
