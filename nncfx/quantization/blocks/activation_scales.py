@@ -13,8 +13,6 @@ from nncfx.quantization.preparation.equalization import scale_inputs
 from nncfx.quantization.preparation.layer_chains import Layer
 from nncfx.quantization.preparation.smooth_quant import smoothable
 
-__all__ = ["ScaledGroup", "best_scales", "scalable_groups", "scale_group"]
-
 _SHARES: Final = tuple(number / 10 for number in range(1, 11))
 _ROWS: Final = 512
 """Of a weight, by which the scales are chosen."""

@@ -15,8 +15,6 @@ from nncfx.quantization.ranges.observation import failed_batch
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.inputs import own_tensors
 
-__all__ = ["BlockCall", "advanced", "block_calls", "find_blocks"]
-
 _LOGGER = logging.getLogger(__name__)
 _NAMED: Final = 3
 _PARAMETER: Final = inspect.Parameter

@@ -47,15 +47,6 @@ from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model
 from nncfx.tracing.calls.preservation import preserved
 
-__all__ = [
-    "BlockWork",
-    "WeightSettings",
-    "check_any_quantized",
-    "quantize_block",
-    "quantize_blocks",
-    "run_blocks",
-]
-
 _LOGGER = logging.getLogger(__name__)
 _METHODS: Final = ("round", "gptq", "hqq")
 _NAMED: Final = 3

@@ -16,15 +16,6 @@ from nncfx.quantization.preparation.layer_chains import Layer, find_layers
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import trace
 
-__all__ = [
-    "BlockLayers",
-    "LayerGroup",
-    "find_block_layers",
-    "group_moments",
-    "warn_left",
-    "warn_unread",
-]
-
 _LOGGER = logging.getLogger(__name__)
 _NAMED: Final = 3
 _TOLD: Final = 0.01

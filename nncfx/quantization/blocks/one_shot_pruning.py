@@ -20,8 +20,6 @@ from nncfx.quantization.rounding.curvature import Choice, Curvature, curvature, 
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import own_model
 
-__all__ = ["PRUNINGS", "PruningSettings", "prune_blocks", "smallest"]
-
 Pattern = tuple[int, int]
 
 

@@ -12,8 +12,6 @@ from nncfx.quantization.grid.spec import QuantizerSpec, fitting_group
 from nncfx.quantization.ranges.half_quadratic import half_quadratic_grid
 from nncfx.quantization.ranges.range_shares import best_shares
 
-__all__ = ["WEIGHT_FORMATS", "WeightFormat", "fitted_grid", "format_spec"]
-
 _LOGGER = logging.getLogger(__name__)
 
 WeightFormat = Literal["int8", "int4", "uint4", "nf4", "float8_e4m3", "mxfp4"]

@@ -8,8 +8,6 @@ from nncfx.errors import ArgumentError
 from nncfx.quantization.packing.layers import PackedWeight
 from nncfx.quantization.packing.parameters import packed_parameters
 
-__all__ = ["let_merge"]
-
 _MERGE: Final = "merge"
 
 

@@ -9,8 +9,6 @@ from torch import Tensor
 from nncfx.storage.models.codebooks import from_codes
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
-__all__ = ["CodeFormat", "as_rows"]
-
 _NIBBLE: Final = 4
 _LOW: Final = 15
 _E4M3: Final = torch.float8_e4m3fn

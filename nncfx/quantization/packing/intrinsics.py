@@ -9,8 +9,6 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["call", "take"]
-
 Native: TypeAlias = Any
 """Types of numba, what builds code, and what is built."""
 

@@ -17,19 +17,6 @@ from numpy.typing import NDArray
 from nncfx.quantization.packing.intrinsics import call, take
 from nncfx.storage.compiled import fused, inlined
 
-__all__ = [
-    "INT8",
-    "NIBBLES",
-    "SIZES",
-    "UINT8",
-    "decode_bytes",
-    "decode_nibbles",
-    "multiply_bytes",
-    "multiply_nibbles",
-    "multiply_parts",
-    "multiply_tiles",
-]
-
 Codes: TypeAlias = NDArray[np.uint8] | NDArray[np.int8]
 Floats: TypeAlias = NDArray[np.float32]
 Native: TypeAlias = Any

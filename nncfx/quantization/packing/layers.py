@@ -13,8 +13,6 @@ from nncfx.quantization.packing.products import is_served, packed_product
 from nncfx.schemes.wide_floats import wide
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
-__all__ = ["PackedEmbedding", "PackedLinear", "PackedWeight"]
-
 _CHUNK: Final = 3 * 2**17
 """Numbers that are decoded at once: in float32 they stay in a core's second cache."""
 

@@ -10,16 +10,6 @@ from torch import Tensor
 from nncfx.errors import ArgumentError
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
-__all__ = [
-    "LAYOUTS",
-    "Layout",
-    "MatrixGrid",
-    "centred",
-    "float4_nibbles",
-    "power_of_two_bytes",
-    "unsigned",
-]
-
 _BYTE: Final = 8
 _WORD: Final = 32
 _SIGN_BIT: Final = 8

@@ -10,8 +10,6 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from nncfx.errors import machine_fault
 from nncfx.tracing.hooks.dynamic_class import original_class
 
-__all__ = ["is_turned"]
-
 _TURNED: Final = "Conv1D"
 """Of transformers: a linear layer whose columns make the outputs."""
 

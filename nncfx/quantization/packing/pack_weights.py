@@ -29,19 +29,6 @@ from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, WeightSite
 from nncfx.tracing.calls.model_copy import copy_of
 
-__all__ = [
-    "become",
-    "become_packed",
-    "codes_mend",
-    "is_packed",
-    "mark_packed",
-    "owners_of_weights",
-    "pack_weights",
-    "packed_layer",
-    "spec_of",
-    "unpack_weights",
-]
-
 _LOGGER = logging.getLogger(__name__)
 _ALGORITHM: Final = "weight_quantization"
 _NAMED: Final = 3

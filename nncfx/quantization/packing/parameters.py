@@ -14,17 +14,6 @@ from nncfx.quantization.packing.codes import CodeFormat
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.storage.models.torch_bits import DTYPES, NAMES
 
-__all__ = [
-    "PackedParameter",
-    "Record",
-    "pack_parameter",
-    "packed_parameters",
-    "parameter_records",
-    "parameters_again",
-    "unpack_parameters",
-    "weight_shapes",
-]
-
 Record: TypeAlias = Any
 """What a file says of codes; anything, until it is checked."""
 

@@ -19,8 +19,6 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["HAS_BLAS", "CodedWeight", "has_threads"]
-
 Native: TypeAlias = Any
 """A C function of numba's or of a library; it has no types."""
 

@@ -25,8 +25,6 @@ from nncfx.quantization.packing.parameters import packed_parameters
 from nncfx.quantization.packing.tensor_names import file_names
 from nncfx.quantization.preparation.separate_experts import SeparateExperts, stacked_experts
 
-__all__ = ["PretrainedQuantizer"]
-
 _LOGGER = logging.getLogger(__name__)
 _LAYOUT: Final = LAYOUTS["compressed-tensors"]
 _FEWEST_BITS: Final = 4

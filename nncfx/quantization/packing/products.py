@@ -8,8 +8,6 @@ from torch import Tensor
 from nncfx.quantization.packing.parts import HAS_BLAS, CodedWeight, has_threads
 from nncfx.storage.compiled import IS_COMPILED
 
-__all__ = ["is_served", "packed_product"]
-
 _FEW: Final = 4
 """Rows of an input that are multiplied as codes are decoded, without a product of floats."""
 

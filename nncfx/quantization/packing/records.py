@@ -14,8 +14,6 @@ from nncfx.quantization.packing.parameters import Record
 from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.storage.models.torch_bits import DTYPES, NAMES
 
-__all__ = ["packed_again", "packed_records", "packed_shapes"]
-
 
 def packed_records(model: nn.Module) -> dict[str, dict[str, Any]]:
     """Return what JSON needs to hold of each layer of codes beside its tensors, by name."""

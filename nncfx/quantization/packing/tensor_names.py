@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from nncfx.quantization.preparation.separate_experts import SeparateExperts, stacked_experts
 
-__all__ = ["file_names"]
-
 _LAST: Final = "down_proj"
 _STACKS: Final = {
     "gate_up_proj": ("gate_proj", "up_proj"),

@@ -11,8 +11,6 @@ from nncfx.errors import ArgumentError
 from nncfx.quantization.grid.fake_quantize import along_axis, fake_quantize, from_rows
 from nncfx.quantization.grid.spec import QuantizerSpec
 
-__all__ = ["RoundingSettings", "adaptive_rounding", "per_element"]
-
 _STRETCH: Final = (-0.1, 1.1)
 """Ends of the stretched sigmoid, which is clipped to [0, 1]: equation 23."""
 

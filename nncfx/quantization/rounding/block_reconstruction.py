@@ -21,8 +21,6 @@ from nncfx.quantization.rounding.blocks import Block, captured, find_blocks
 from nncfx.tracing import ExampleInputs, WeightSite
 from nncfx.tracing.calls.module_walk import all_modules
 
-__all__ = ["reconstruct_blocks"]
-
 _LOGGER = logging.getLogger(__name__)
 _MOST_BYTES: Final = 2**30
 _LEAST_EXAMPLES: Final = 32

@@ -13,8 +13,6 @@ from nncfx.network import NNCFNetwork
 from nncfx.tracing import ExampleInputs, run
 from nncfx.tracing.calls.preservation import preserved
 
-__all__ = ["Block", "captured", "find_blocks"]
-
 _MOST_LAYERS: Final = 4
 """Of a module that is one block: a bottleneck with its projection has four."""
 _MOST_IN_SEQUENCE: Final = 2

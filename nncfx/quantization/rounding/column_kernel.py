@@ -5,8 +5,6 @@ from numpy.typing import NDArray
 
 from nncfx.storage.compiled import compiled
 
-__all__ = ["round_columns"]
-
 _OUTPUTS = 128
 """Whose columns stay in a core's first cache."""
 

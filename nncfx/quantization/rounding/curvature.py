@@ -10,16 +10,6 @@ from torch import Tensor
 from nncfx.errors import CompressionError
 from nncfx.float64 import float64_device
 
-__all__ = [
-    "Choice",
-    "Columns",
-    "Curvature",
-    "check_finite",
-    "curvature",
-    "reconstruction_errors",
-    "replace_columns",
-]
-
 Choice = Callable[[int, Tensor], Tensor]
 """Takes the number of a column and what is in it, o; returns what is to be there instead."""
 

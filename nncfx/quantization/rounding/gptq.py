@@ -18,8 +18,6 @@ from nncfx.quantization.rounding.curvature import (
 )
 from nncfx.storage.compiled import IS_COMPILED
 
-__all__ = ["RoundedMatrix", "gptq", "round_matrix"]
-
 _WORTH_COMPILING: Final = 1 << 16
 """Weights: compiling takes two seconds, once for an installation."""
 

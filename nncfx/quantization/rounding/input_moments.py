@@ -6,8 +6,6 @@ from torch.nn import functional as F
 
 from nncfx.schemes.wide_floats import wide
 
-__all__ = ["input_moments"]
-
 
 def input_moments(
     entering: Tensor, module: nn.Module, width: int | None = None, *, images: int = 1

@@ -33,8 +33,6 @@ from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.tracing import ExampleInputs, PreSite, Site, WeightSite
 from nncfx.tracing.calls.module_check import parametrization_mend
 
-__all__ = ["ROUNDINGS", "Rounding", "round_weights"]
-
 Rounding = Literal["gptq", "adaptive"]
 ROUNDINGS: tuple[Rounding, ...] = ("gptq", "adaptive")
 
