@@ -34,10 +34,7 @@ WIDTHS: dict[str, int | Alignment] = {
 
 
 def thinned(
-    model: nn.Module,
-    image: torch.Tensor,
-    channels: Channels,
-    align: int | Alignment,
+    model: nn.Module, image: torch.Tensor, channels: Channels, align: int | Alignment
 ) -> nn.Module:
     """Return a copy of half as many channels."""
     model = copy.deepcopy(model)

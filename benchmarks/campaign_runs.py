@@ -134,11 +134,7 @@ class Run:
                 "compression": {
                     "algorithm": algorithm,
                     "pruning_init": fraction,
-                    "params": {
-                        "schedule": "baseline",
-                        "pruning_flops_target": fraction,
-                        **more,
-                    },
+                    "params": {"schedule": "baseline", "pruning_flops_target": fraction, **more},
                 }
             }
             for algorithm, (fraction, more) in algorithms.items()
@@ -223,11 +219,7 @@ def _movement(run: Run) -> dict[str, Any]:
 
 def _quantization(run: Run) -> dict[str, Any]:
     (bits,) = run.bits
-    return {
-        "algorithm": "quantization",
-        "weights": {"bits": bits},
-        "activations": {"bits": bits},
-    }
+    return {"algorithm": "quantization", "weights": {"bits": bits}, "activations": {"bits": bits}}
 
 
 ALGORITHMS: Final[Mapping[str, Callable[[Run], dict[str, Any]]]] = {

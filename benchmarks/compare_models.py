@@ -40,11 +40,7 @@ def main() -> None:
         print(layer_table(files, inputs, chosen.threads))
 
 
-def timing_table(
-    files: dict[str, Path],
-    inputs: torch.Tensor,
-    chosen: argparse.Namespace,
-) -> str:
+def timing_table(files: dict[str, Path], inputs: torch.Tensor, chosen: argparse.Namespace) -> str:
     """Return the timings of both files and the verdict."""
     runtime = runtime_named(chosen.runtime)
     options = BuildOptions(threads=chosen.threads)

@@ -77,9 +77,7 @@ def hooked_ours(model: nn.Module, x: torch.Tensor) -> nn.Module:
 def wrapped_nncf(model: nn.Module, x: torch.Tensor) -> tuple[Any, Any]:
     """Return nncf's wrapped model and its graph."""
     hooks = importlib.import_module("nncf.torch.function_hook")
-    builder = importlib.import_module(
-        "nncf.torch.function_hook.nncf_graph.nncf_graph_builder",
-    )
+    builder = importlib.import_module("nncf.torch.function_hook.nncf_graph.nncf_graph_builder")
     wrapped = hooks.wrap_model(model)
     return wrapped, builder.build_nncf_graph(wrapped, x)
 

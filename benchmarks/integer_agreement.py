@@ -78,11 +78,7 @@ class Agreement:
 
 
 def agreements(
-    model: NNCFNetwork,
-    executed: Mapping[Key, list[Integers]],
-    inputs: Inputs,
-    *,
-    is_local: bool,
+    model: NNCFNetwork, executed: Mapping[Key, list[Integers]], inputs: Inputs, *, is_local: bool
 ) -> dict[Site, Agreement]:
     """Return how the runtime's tensors agree with those of `model`.
 

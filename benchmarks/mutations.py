@@ -127,7 +127,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
     },
     "nncfx/search/journal.py": {r"buffering=0": "lines go to the descriptor"},
     "nncfx/tracing/hooks/weight_hooks.py": {
-        r"return False  # False": "torch then makes the list again, which is the same",
+        r"return False  # False": "torch then makes the list again, which is the same"
     },
     "nncfx/channels/ids.py": {
         r"if ids\[start\] != ids\[second\]:.*if False": _TIME,
@@ -156,7 +156,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         r"if key not in factors:.*if True": _TIME,
     },
     "nncfx/thinning/surgery.py": {
-        r"for \(name, axis\), removed in|if key not in kept:.*if True": _TIME,
+        r"for \(name, axis\), removed in|if key not in kept:.*if True": _TIME
     },
     "nncfx/storage/codecs/prefix_code.py": {
         r'"100" if length > last': "lengths that differ",
@@ -193,9 +193,7 @@ EQUIVALENT: dict[str, dict[str, str]] = {
         r"if zeros\.size and": "two ways to count the same",
         r"widened\(np\.zeros\(0": "only the type of the array is read",
     },
-    "nncfx/storage/codecs/symbol_stream.py": {
-        r"reshape\(-1, 2\)  # 1  ->  2": _ANY_SIZE,
-    },
+    "nncfx/storage/codecs/symbol_stream.py": {r"reshape\(-1, 2\)  # 1  ->  2": _ANY_SIZE},
     "nncfx/storage/codecs/codebook.py": {
         r"^_CHUNK = ": _PORTIONS,
         r"unknown\.size // 8192": "a sample of any size is enough",

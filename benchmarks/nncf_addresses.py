@@ -110,7 +110,7 @@ NETWORKS: Final[Mapping[str, Callable[[], nn.Module]]] = MappingProxyType(
         "U-Net": UNet,
         "functional": Functional,
         "LSTM": Recurrent,
-    },
+    }
 )
 
 

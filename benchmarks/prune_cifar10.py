@@ -35,13 +35,7 @@ from nncfx import export_onnx
 from nncfx.controllers.masks.costs import WeightCosts
 from nncfx.graph import macs
 from nncfx.graph.channels import Channels, GroupSet, Role
-from nncfx.schemes import (
-    group_masks,
-    group_scores,
-    keep_groups,
-    norm_scale_scores,
-    taylor_scores,
-)
+from nncfx.schemes import group_masks, group_scores, keep_groups, norm_scale_scores, taylor_scores
 from nncfx.thinning import ThinRecipe, ThinResult, prunable_channels, rebuild, thin
 from nncfx.tracing import trace
 

@@ -128,9 +128,7 @@ def common_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def sweep(
-    options: argparse.Namespace,
-    header: str,
-    row_of: Callable[[Subject, argparse.Namespace], str],
+    options: argparse.Namespace, header: str, row_of: Callable[[Subject, argparse.Namespace], str]
 ) -> None:
     """Print a table in Markdown with a row for each chosen model, and count."""
     warnings.simplefilter("ignore")

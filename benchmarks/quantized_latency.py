@@ -76,7 +76,7 @@ def pruned(model: nn.Module) -> nn.Module:
                     "prune_downsample_convs": True,
                 },
             },
-        },
+        }
     )
     _, wrapped = nncfx.create_compressed_model(
         copy.deepcopy(model), config, example_inputs=torch.randn(SHAPE)

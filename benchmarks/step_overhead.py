@@ -41,7 +41,7 @@ CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
                 "warmup_end_epoch": 2,
                 "importance_regularization_factor": 0.1,
                 "enable_structured_masking": False,
-            },
+            }
         },
         "filter_pruning": {"pruning_init": 0.25},
         "knowledge_distillation": {"type": "softmax"},

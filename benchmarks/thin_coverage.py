@@ -62,7 +62,7 @@ NO_CLASSIFIERS: Final = frozenset(
 esnet fastscnn fcn8sd fpenet ibppose_coco icnet jasper jasperdr lednet lffd linknet
 lwopenpose_cmupan nvpattexp pfpcnet prnet propainter propainter_ip propainter_rfc pspnet quartznet
 raft segnet simplepose_coco simpleposemobile_coco sinet superpointnet unet visemenet
-voca""".split(),  # noqa: SIM905 (a word list)
+voca""".split()  # noqa: SIM905 (a word list)
 )
 """Families of pytorchcv that do something else."""
 
@@ -73,7 +73,7 @@ EXPERTS: Final = frozenset(
     {
         *("GptOssForCausalLM", "MixtralForCausalLM", "OlmoeForCausalLM"),
         *("Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"),
-    },
+    }
 )
 """Mixtures of experts, whose kernels have no float64 and take widths of whole 16 bytes only."""
 

@@ -27,7 +27,7 @@ SMALL: Final[Mapping[str, Any]] = MappingProxyType(
         "image_size": 32,
         "patch_size": 8,
         "decoder_start_token_id": 1,
-    },
+    }
 )
 """Sizes that are set wherever a config has them."""
 
@@ -222,7 +222,7 @@ TRANSFORMERS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = MappingProxyType
         "XLMRobertaModel": (IDS, {}),
         "XLNetModel": (IDS, {}),
         "YolosModel": (PIXELS, {"image_size": [32, 32], "num_detection_tokens": 5}),
-    },
+    }
 )
 """Name of the model class to the kind of its inputs and what else its config needs."""
 
@@ -267,5 +267,5 @@ KINDS: Final[Mapping[str, Callable[[torch.Tensor], dict[str, torch.Tensor]]]] = 
             "decoder_input_ids": ids[:1],
         },
         "spectrogram": lambda _: {"input_values": torch.rand(1, 1024, 128)},
-    },
+    }
 )

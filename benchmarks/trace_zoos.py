@@ -82,8 +82,7 @@ def inputs_of(family: str, model: Any) -> Any:  # noqa: ANN401 (as pytorchcv tak
     """Return what a model of a family of pytorchcv takes."""
     special: Mapping[str, Callable[[], Any]] = {
         **dict.fromkeys(
-            SPEECH_FAMILIES,
-            lambda: (torch.randn(2, 64, 152), torch.tensor([150, 120])),
+            SPEECH_FAMILIES, lambda: (torch.randn(2, 64, 152), torch.tensor([150, 120]))
         ),
         "voca": lambda: (torch.randn(3, 1, 16, 29), torch.full((3,), 3)),
         "visemenet": lambda: (torch.randn(34, 8, 195), torch.full((34, 76), 3)),
@@ -214,5 +213,5 @@ ZOOS: Final[Mapping[str, Callable[[], list[Subject]]]] = MappingProxyType(
         "torchvision_tasks": torchvision_tasks,
         "timm": timm,
         "transformers": transformers,
-    },
+    }
 )

@@ -176,10 +176,7 @@ def parameters(model: nn.Module) -> int:
 def main() -> None:
     """Print the chosen table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    tables = {
-        "copies": report_copies,
-        "exact": report_exact,
-    }
+    tables = {"copies": report_copies, "exact": report_exact}
     parser.add_argument("table", choices=tables)
     parser.add_argument("--only", nargs="*", default=[], help="names of models")
     parser.add_argument("--level", type=float, default=0.5, help="fraction of channels that go")

@@ -95,7 +95,7 @@ _PACKAGES = frozenset(
         "thinning",
         "tracing",
         "training",
-    },
+    }
 )
 
 install()

@@ -113,7 +113,7 @@ class MissingExtraError(NNCFXError, ImportError):
         """Say that `package`, needed for `purpose`, comes with `extra`."""
         super().__init__(
             f"'{package}' is not installed, and {purpose} needs it. "
-            f"Install it with: pip install 'nncfx[{extra}]'",
+            f"Install it with: pip install 'nncfx[{extra}]'"
         )
 
 
@@ -148,7 +148,7 @@ def require_known(what: str, name: str, known: Iterable[str]) -> None:
     if name not in names:
         raise ArgumentError(
             f"There is no {what} '{name}'.{did_you_mean(name, names)} Known are "
-            f"{', '.join(names)}.",
+            f"{', '.join(names)}."
         )
 
 
@@ -276,12 +276,12 @@ def machine_faults_told(what: str, mend: str) -> Iterator[None]:
             raise MachineError(
                 f"{type(fault).__name__}{place} ended {what}: {told.rstrip('.')}. This says "
                 "nothing of what was tried, so nothing is recorded of it. Mend the file, its path "
-                f"or the connection; then {mend}.",
+                f"or the connection; then {mend}."
             ) from error
         raise MachineError(
             f"A fault of the machine ended {what}: {type(fault).__name__}: {reason[0]} This says "
             "nothing of what was tried, so nothing is recorded of it. Free memory or disk, or "
-            f"mend the device; then {mend}.",
+            f"mend the device; then {mend}."
         ) from error
 
 

@@ -36,7 +36,7 @@ _MEANT: Final[Mapping[str, str]] = MappingProxyType(
         "sparsify": "nncfx.create_compressed_model with the algorithm 'magnitude_sparsity'",
         "summary": "the command 'nncfx inspect'",
         "train": "nncfx.training.Training, or nncfx.create_compressed_model in your own loop",
-    },
+    }
 )
 
 

@@ -172,7 +172,7 @@ class _Reader:
             if key not in fields:
                 self._fault(
                     f"{path}.{key} is not a field of {kind.__name__}; this file is of another "
-                    f"kind or version.{did_you_mean(str(key), fields)}",
+                    f"kind or version.{did_you_mean(str(key), fields)}"
                 )
         arguments: dict[str, object] = {}
         for name, (hint, is_required) in fields.items():
@@ -181,7 +181,7 @@ class _Reader:
             elif is_required:
                 self._fault(
                     f"{path}.{name} is missing; {kind.__name__} cannot be read without it. "
-                    "Write the file again with nncfx.",
+                    "Write the file again with nncfx."
                 )
         return None if len(self._faults) > known else kind(**arguments)
 

@@ -26,10 +26,7 @@ _SAME_NAME: Final = {
     ("nncfx.storage", "nncfx.storage.codecs"): "ans huffman",
     ("nncfx.thinning", "nncfx.thinning.forward"): "graph_data graph_form",
     ("nncfx.tracing", "nncfx.network"): "NNCFNetwork network strip unwrap wrap",
-    (
-        "nncfx.tracing",
-        "nncfx.tracing.hooks",
-    ): """
+    ("nncfx.tracing", "nncfx.tracing.hooks"): """
         activation_hooks boundary_hooks carried_state dynamic_class sites
     """,
 }

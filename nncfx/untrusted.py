@@ -108,7 +108,7 @@ def is_found(pattern: str, text: str) -> bool:
     if len(pattern) > _LONGEST_PATTERN:
         raise GraphError(
             f"The pattern '{pattern[:40]}...' has {len(pattern):,} characters; at most "
-            f"{_LONGEST_PATTERN:,} are read. Write several patterns.",
+            f"{_LONGEST_PATTERN:,} are read. Write several patterns."
         )
     try:
         compiled = regex.compile(pattern.replace(REGULAR, ""))
@@ -116,10 +116,10 @@ def is_found(pattern: str, text: str) -> bool:
     except (regex.error, RecursionError) as error:
         raise GraphError(
             f"'{pattern}' holds no regular expression: {error}. Escape brackets and dots with a "
-            "backslash, as in '{re}Conv2d\\[conv1\\]'.",
+            "backslash, as in '{re}Conv2d\\[conv1\\]'."
         ) from error
     except TimeoutError as error:
         raise GraphError(
             f"The pattern '{pattern}' takes more than {_SECONDS:g} s on '{text[:80]}': it "
-            "backtracks without end. Repeat no group that itself repeats, as in '(a+)+'.",
+            "backtracks without end. Repeat no group that itself repeats, as in '(a+)+'."
         ) from error

@@ -22,9 +22,7 @@ def test_a_lock_of_another_process_is_not_taken_until_that_ends(tmp_path: Path) 
     file.touch()
     assert not is_locked(file)
     with subprocess.Popen(
-        [sys.executable, "-c", _HOLDS, file],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", _HOLDS, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline()

@@ -22,9 +22,7 @@ from nncfx.processors import byte_sums_saturate
     ],
 )
 def test_an_x86_without_vnni_saturates(
-    monkeypatch: pytest.MonkeyPatch,
-    known: dict[str, Any],
-    expected: bool,
+    monkeypatch: pytest.MonkeyPatch, known: dict[str, Any], expected: bool
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
     assert byte_sums_saturate() is expected

@@ -63,9 +63,7 @@ def test_a_claim_that_is_too_good_is_found(campaign_results: ModuleType) -> None
     assert [one.partition(" ")[0] for one in found] == ["file_bytes", str(known)]
 
 
-def test_every_run_of_the_campaign_has_a_valid_config(
-    campaign_results: ModuleType,
-) -> None:
+def test_every_run_of_the_campaign_has_a_valid_config(campaign_results: ModuleType) -> None:
     assert campaign_results.RESULTS == ROOT / "results"
     runs = importlib.import_module("campaign_runs").read_runs()
     assert runs

@@ -181,12 +181,7 @@ def main(tool: str, compress: Compress) -> None:
     pixels, labels = cifar10_train(data)
     mean, std = (torch.tensor(one) for one in network.normalization)
     images = AugmentedImages(
-        pixels=torch.from_numpy(pixels),
-        labels=labels,
-        mean=mean,
-        std=std,
-        batch=BATCH,
-        seed=seed,
+        pixels=torch.from_numpy(pixels), labels=labels, mean=mean, std=std, batch=BATCH, seed=seed
     )
     torch.manual_seed(seed)
     began = time.monotonic()

@@ -11,10 +11,7 @@ import onnxruntime
 import torch
 
 model = nncf.prune(
-    model,
-    nncf.PruneMode.UNSTRUCTURED_MAGNITUDE_GLOBAL,
-    ratio=0.5,
-    examples_inputs=example,
+    model, nncf.PruneMode.UNSTRUCTURED_MAGNITUDE_GLOBAL, ratio=0.5, examples_inputs=example
 )
 train(model)
 model = nncf.strip(model, strip_format=nncf.StripFormat.IN_PLACE, example_input=example)

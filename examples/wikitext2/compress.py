@@ -24,14 +24,7 @@ from safetensors.torch import load_file, save_file
 import nncfx
 from nncfx.lc import DC, LC, DCFineTuned, Recovery, RecoveryData
 from nncfx.objectives import Minimize, footprint
-from nncfx.schemes import (
-    BlockPrune,
-    Compose,
-    Prune,
-    Quantize,
-    SchemeLike,
-    footprint_bytes,
-)
+from nncfx.schemes import BlockPrune, Compose, Prune, Quantize, SchemeLike, footprint_bytes
 
 LAYERS = ("embedding", "lstm", "linear")
 METHODS = ("DC", "DC fine-tuned", "L-C")

@@ -116,7 +116,7 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
                 multiple=multiples.get(label, 1),
             )
             for label, (one, number) in enumerate(zip(sets, firsts.tolist(), strict=True))
-        ),
+        )
     )
 
 

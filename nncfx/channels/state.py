@@ -190,10 +190,7 @@ class ChannelState:
             self.ledger.tie(found, ids, place)
 
     def mix(
-        self,
-        grid: torch.Tensor,
-        axes: Iterable[int],
-        reason: tuple[str, str],
+        self, grid: torch.Tensor, axes: Iterable[int], reason: tuple[str, str]
     ) -> torch.Tensor:
         """Note that a function computes across `axes`, and return the ids that are left.
 
@@ -288,10 +285,7 @@ class ChannelState:
             self.ledger.fix_parameter(source.parameter, reason)
 
     def merge(
-        self,
-        operands: Sequence[torch.Tensor],
-        shape: Sequence[int],
-        place: str,
+        self, operands: Sequence[torch.Tensor], shape: Sequence[int], place: str
     ) -> torch.Tensor:
         """Return the ids of an element-by-element function, and tie those of its operands.
 
@@ -309,10 +303,7 @@ class ChannelState:
         return merged
 
     def merge_grids(
-        self,
-        grids: Sequence[torch.Tensor],
-        shape: Sequence[int],
-        place: str,
+        self, grids: Sequence[torch.Tensor], shape: Sequence[int], place: str
     ) -> torch.Tensor:
         """Tie the ids of grids that are broadcast to `shape`, and return the ids there."""
         even = [lifted(grid, len(shape)) for grid in grids]
@@ -333,11 +324,7 @@ class ChannelState:
                 merged = compact(torch.from_numpy(one).view(merged.shape))
         return merged.expand(tuple(shape))
 
-    def _kept(
-        self,
-        grids: Sequence[torch.Tensor],
-        place: str,
-    ) -> list[torch.Tensor]:
+    def _kept(self, grids: Sequence[torch.Tensor], place: str) -> list[torch.Tensor]:
         """Return the grids, narrowed, that are not broadcast over the channels of others."""
         grids = self._apart(grids, place)
         moving = {axis for grid in grids for axis in varying_axes(grid)}
@@ -349,11 +336,7 @@ class ChannelState:
                 kept.append(narrowed(grid))
         return kept
 
-    def _apart(
-        self,
-        grids: Sequence[torch.Tensor],
-        place: str,
-    ) -> list[torch.Tensor]:
+    def _apart(self, grids: Sequence[torch.Tensor], place: str) -> list[torch.Tensor]:
         """Return grids no two of which are broadcast over each other's channels.
 
         Of two that are, as in an outer product, one gives up its channels, which must stay: that

@@ -261,10 +261,7 @@ def _followed(
 
     def attempt(shortcut: Shortcut | None) -> ChannelObserver:
         observer = ChannelObserver(fixed, living=living)
-        with (
-            named_integers(model, observer.counted),
-            passed_around(model, callers, observer.keep),
-        ):
+        with named_integers(model, observer.counted), passed_around(model, callers, observer.keep):
             for number, (inputs, train) in enumerate(paths):
                 observer.begin(number)
                 quick = shortcut and Shortcut(shortcut.without_values)

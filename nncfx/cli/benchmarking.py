@@ -44,7 +44,7 @@ def run_benchmark(request: TimingRequest, output: BenchmarkOutput) -> int:
         raise ArgumentError("Only onnxruntime tells the time of layers; leave --layers out.")
     if not output.tolerance >= 0:
         raise ArgumentError(
-            f"--tolerance is {output.tolerance}; it is a share, at least 0: 0.05 is 5 %.",
+            f"--tolerance is {output.tolerance}; it is a share, at least 0: 0.05 is 5 %."
         )
     baseline = None if output.baseline is None else read_baseline(output.baseline)
     found, failures = time_files(request)

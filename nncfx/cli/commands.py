@@ -94,8 +94,7 @@ def report(
     if evidence.is_dir() and not file.exists():
         raise ArgumentError(
             f"'{evidence}' has no evidence.json: no run has ended in it. Write the page of what "
-            "there is by: "
-            + shlex.join(["nncfx", "status", str(evidence), "--html", str(output)]),
+            "there is by: " + shlex.join(["nncfx", "status", str(evidence), "--html", str(output)])
         )
     if output.resolve() == file.resolve():
         raise ArgumentError(f"'{file}' would be replaced by its report. Name another --output.")

@@ -150,7 +150,7 @@ def _run(task: "Task", folder: Path, workers: int | None, as_json: bool, say: "S
     say(f"run in {folder}")
     if workers is not None and task.config.search is None:
         raise ArgumentError(
-            "--workers is for the trials of a search, and this config has none. Leave it out.",
+            "--workers is for the trials of a search, and this config has none. Leave it out."
         )
     settings = {} if workers is None else {"workers": workers}
     try:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Source = Annotated[
-    str,
-    typer.Argument(help="A config or task file, file.py:function or package.module:function."),
+    str, typer.Argument(help="A config or task file, file.py:function or package.module:function.")
 ]
 Weights = Annotated[Path | None, typer.Option(help="A checkpoint that the model takes.")]
 Shapes = Annotated[
@@ -115,7 +114,7 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
     if output.suffix not in (".nncfx", ".safetensors", ".onnx"):
         raise ArgumentError(
             f"'{output}' has none of the endings .nncfx, .safetensors and .onnx, which say how it "
-            "is written. Name the file --output model.nncfx.",
+            "is written. Name the file --output model.nncfx."
         )
     if weights_only:
         _refuse({"--preset": preset}, "with --weights-only, as nothing is calibrated")
@@ -186,7 +185,7 @@ def _begun(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
     if batch is None:
         raise ArgumentError(
             "--data gave no batch, and the model is traced on the first. Let its function "
-            "return some.",
+            "return some."
         )
     is_pair = isinstance(batch, tuple | list) and len(batch) == 2  # noqa: PLR2004 (and labels)
     return batch[0] if is_pair else batch, itertools.chain([batch], iterator)
@@ -204,7 +203,7 @@ def _batches(text: str) -> Iterable[Any]:
     if is_one or not isinstance(made, Iterable):
         raise ArgumentError(
             f"--data {text} gave a {type(made).__name__}; it must return batches, such as a "
-            "DataLoader or a list: [batch], images.split(32).",
+            "DataLoader or a list: [batch], images.split(32)."
         )
     return made
 
@@ -218,7 +217,7 @@ def _of_task(source: OpenedModel, text: str) -> Iterable[Any]:
 def _no_data(text: str) -> ArgumentError:
     return ArgumentError(
         f"'{text}' says nothing of data, which ranges are found on. Give --data "
-        "file.py:function, or --weights-only, which needs none.",
+        "file.py:function, or --weights-only, which needs none."
     )
 
 

@@ -141,7 +141,7 @@ def _target(source: Path, output: Path | None, suffix: str, *, force: bool) -> P
         mended = shlex.quote(str(target.with_suffix(suffix)))
         raise ArgumentError(
             f"'{target}' does not end in {suffix}, and other commands tell files by their "
-            f"endings. Name the file --output {mended}.",
+            f"endings. Name the file --output {mended}."
         )
     if force or not target.exists():
         return target

@@ -46,7 +46,7 @@ def inspect(
     if config or weights or input_shape:
         raise ArgumentError(
             f"--config, --weights and --input-shape are for a model, and '{what}' is a file. Name "
-            "what makes the model: file.py:function.",
+            "what makes the model: file.py:function."
         )
     file = Path(what)
     check_file(file)

@@ -22,10 +22,7 @@ class _Described(Protocol):
 
 
 def signature_inputs(
-    session: Session,
-    path: Path,
-    shapes: Mapping[str, Shape],
-    batch: int | None,
+    session: Session, path: Path, shapes: Mapping[str, Shape], batch: int | None
 ) -> dict[str, torch.Tensor]:
     """Return inputs of the model's own signature: random numbers, zeros for whole ones and flags.
 
@@ -44,7 +41,7 @@ def signature_inputs(
         if name not in names or ("" in shapes and len(names) > 1):
             raise ArgumentError(
                 f"--input-shape names {f'input {name!r}' if name in shapes else 'no input'}; the "
-                f"inputs of '{path}' are {', '.join(names)}.{did_you_mean(name, names)}",
+                f"inputs of '{path}' are {', '.join(names)}.{did_you_mean(name, names)}"
             )
     generator = torch.Generator().manual_seed(0)
     inputs = {
@@ -55,7 +52,7 @@ def signature_inputs(
     if batch is not None and fixed not in (None, batch):
         raise ArgumentError(
             f"'{path}' computes batches of {fixed} and no others, so --batch {batch} cannot be. "
-            "Leave --batch out, or export the model with an open batch.",
+            "Leave --batch out, or export the model with an open batch."
         )
     return inputs
 
@@ -71,7 +68,7 @@ def _settled(spec: InputSpec, path: Path, given: Shape | None, batch: int | None
         spelt = "x".join("?" if size is None else str(size) for size in sizes)
         raise ArgumentError(
             f"Input '{spec.name}' of '{path}' has open axes: {spelt}. "
-            f"Settle them with --input-shape {spec.name}=... and a number for each.",
+            f"Settle them with --input-shape {spec.name}=... and a number for each."
         )
     return cast("Shape", tuple(sizes))
 
@@ -85,5 +82,5 @@ def _filled(spec: InputSpec, shape: Shape, generator: torch.Generator) -> torch.
     except (RuntimeError, MemoryError) as error:
         raise RuntimeFailure(
             f"Input '{spec.name}' of shape {'x'.join(map(str, shape))} does not fit into memory. "
-            "Take a smaller --batch or --input-shape.",
+            "Take a smaller --batch or --input-shape."
         ) from error

@@ -70,7 +70,7 @@ def model_source(
     if Path(text).suffix == ".onnx":
         raise ArgumentError(
             f"'{text}' is an ONNX file, which is made from a PyTorch model and not changed. Name "
-            "the model: file.py:function.",
+            "the model: file.py:function."
         )
     if is_task(text):
         task = read_task(text)
@@ -98,13 +98,13 @@ def _random(texts: Sequence[str], source: str) -> Any:  # noqa: ANN401 (inputs o
         raise ArgumentError(
             f"'{source}' does not say what the model takes. Give --input-shape 1x3x224x224, or "
             "--input-shape NAME=1x3x224x224 for each input, of floats. For token ids name a "
-            'config with the model and its data: {"model": ..., "data": ..., "export": {}}.',
+            'config with the model and its data: {"model": ..., "data": ..., "export": {}}.'
         )
     shapes = parse_shapes(texts)
     if (asked := 4 * sum(map(math.prod, shapes.values()))) > _MOST_BYTES:
         raise ArgumentError(
             f"--input-shape asks for inputs of {asked:,} bytes; at most {_MOST_BYTES:,} are made. "
-            "Give the shape of one example.",
+            "Give the shape of one example."
         )
     generator = torch.Generator().manual_seed(0)
     made = {

@@ -100,10 +100,7 @@ def build_evidence(
         versions=version_facts(),
         dense=_facts(inputs, None, before),
         compressed=_facts(inputs, chosen, after),
-        studies=(
-            *(earlier.studies if earlier else ()),
-            of_study,
-        ),
+        studies=(*(earlier.studies if earlier else ()), of_study),
         layers=layers,
         max_thinning_error=max(errors, default=None),
         files={},

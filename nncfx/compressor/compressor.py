@@ -46,7 +46,7 @@ class Compressor(CompressorSettings):
         if "objective" not in arguments:
             raise ArgumentError(
                 "search.objective names code, which nncfx compress alone runs. Pass it: "
-                "Compressor.from_config(config, objective=Minimize(function), ...).",
+                "Compressor.from_config(config, objective=Minimize(function), ...)."
             )
         return cls(**arguments)
 

@@ -8,15 +8,7 @@ from nncfx.compressor.space_config import SchemeOfCandidate, space_of
 from nncfx.config import AnyConfig, Fault, NNCFConfig, SearchConfig, config_error
 from nncfx.errors import ArgumentError
 from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery
-from nncfx.objectives import (
-    Objective,
-    file_size,
-    footprint,
-    latency,
-    macs,
-    parameters,
-    throughput,
-)
+from nncfx.objectives import Objective, file_size, footprint, latency, macs, parameters, throughput
 from nncfx.runtimes.predict.latency_table import predicted_latency
 from nncfx.runtimes.predict.measured_table import read_table
 from nncfx.schemes.from_config import schemes_from
@@ -32,10 +24,10 @@ _OBJECTIVES: Final[Mapping[str, Objective]] = MappingProxyType(
         "macs": macs,
         "parameters": parameters,
         "throughput": throughput,
-    },
+    }
 )
 _RECOVERIES: Final[Mapping[str, Any]] = MappingProxyType(
-    {one.__name__: one for one in (ADMM, DC, DCFineTuned, LC)},
+    {one.__name__: one for one in (ADMM, DC, DCFineTuned, LC)}
 )
 _SETTINGS: Final = ("tolerance", "max_evaluations", "upper", "seed")
 _PASSED_ON: Final = (
@@ -88,7 +80,7 @@ def _objective(search: SearchConfig, example_inputs: ExampleInputs | None) -> Ob
     if example_inputs is None:
         raise ArgumentError(
             "objective 'predicted' needs the inputs that the table was measured on. Pass "
-            "example_inputs to Compressor.from_config.",
+            "example_inputs to Compressor.from_config."
         )
     table = read_table(read_text(search.latency_table))
     return predicted_latency(table, example_inputs)
@@ -107,7 +99,7 @@ def _faults(config: NNCFConfig) -> list[Fault]:
                 path="search",
                 problem="the section is missing, without which there is nothing to search. Add "
                 "it, with at least 'objective' and 'schemes'.",
-            ),
+            )
         )
     if config.compression:
         faults.append(
@@ -115,6 +107,6 @@ def _faults(config: NNCFConfig) -> list[Fault]:
                 path="compression",
                 problem="its algorithms are for a training loop of your own, and a search has "
                 "none. Put schemes into 'search', or use create_compressed_model.",
-            ),
+            )
         )
     return faults

@@ -61,7 +61,7 @@ def measured_widths(
     if variants < 2:  # noqa: PLR2004 (a line)
         raise ArgumentError(
             f"variants is {variants}; times between widths are read off several models. Ask for "
-            "at least 2.",
+            "at least 2."
         )
     generator = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory(prefix="nncfx-") as folder:
@@ -130,7 +130,7 @@ def groups_within_latency(
         raise CompressionError(
             f"The narrowest model is predicted to take {least:.3g} ms, above the limit of "
             f"{limit_ms:g} ms: the rest is in layers that may not lose channels. Raise limit_ms, "
-            "or see the reasons in channels.fixed.",
+            "or see the reasons in channels.fixed."
         )
     for _ in range(_STEPS):
         middle = (low + high) / 2

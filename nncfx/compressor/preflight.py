@@ -38,29 +38,29 @@ def check_model(model: object) -> None:
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(
-            f"model is a {type(model).__name__}; it must be a trained torch.nn.Module.",
+            f"model is a {type(model).__name__}; it must be a trained torch.nn.Module."
         )
     if isinstance(model, torch.jit.ScriptModule):
         raise ArgumentError(
             f"model is a TorchScript module ({type(model).__name__}), whose forward cannot be "
-            "followed. Pass the module that was scripted.",
+            "followed. Pass the module that was scripted."
         )
     # a compiled model without torch._dynamo cannot be; importing that takes a second
     if type(model).__module__.startswith("torch._dynamo"):
         raise ArgumentError(
             "model comes from torch.compile, and every trial would be compiled anew. Pass the "
-            "module that was compiled, and compile the result.",
+            "module that was compiled, and compile the result."
         )
     if next(model.parameters(), None) is None:
         raise ArgumentError(
-            f"model ({type(model).__name__}) has no parameters, so there is nothing to compress.",
+            f"model ({type(model).__name__}) has no parameters, so there is nothing to compress."
         )
     for name, value in model_state(model).items():
         if not isinstance(value, torch.Tensor):
             raise ArgumentError(
                 f"'{name}' in the state_dict of model is a {type(value).__name__}, and the "
                 "weights of trials and of the result are kept as tensors only. Let "
-                "get_extra_state return a tensor, or keep that as a buffer.",
+                "get_extra_state return a tensor, or keep that as a buffer."
             )
 
 
@@ -79,12 +79,12 @@ def check_instances(parts: Mapping[str, object]) -> None:
         if isinstance(part, type):
             raise ArgumentError(
                 f"{name} is the class {part.__name__}, not an object of it. "
-                f"Write {part.__name__}(...).",
+                f"Write {part.__name__}(...)."
             )
     if not isinstance(parts["objective"], Objective):
         raise ArgumentError(
             f"objective is {parts['objective']!r}, which has no direction. Write "
-            "Maximize(...) or Minimize(...) around it.",
+            "Maximize(...) or Minimize(...) around it."
         )
     for name in ("criterion", "metric"):
         if not callable(parts[name]):
@@ -93,13 +93,13 @@ def check_instances(parts: Mapping[str, object]) -> None:
     if runtime not in RUNTIMES:
         raise ArgumentError(
             f"There is no runtime {runtime!r}; the runtimes are {', '.join(sorted(RUNTIMES))}."
-            f"{did_you_mean(str(runtime), RUNTIMES)}",
+            f"{did_you_mean(str(runtime), RUNTIMES)}"
         )
     threads = parts["threads"]
     if threads is not None and not (isinstance(threads, int) and threads > 0):
         raise ArgumentError(
             f"threads is {threads!r}; a timed call computes in at least 1. Leave it out to let "
-            "the runtime choose.",
+            "the runtime choose."
         )
 
 
@@ -122,10 +122,7 @@ def check_executor(workers: object, executor: object) -> None:
 
 
 def check_space(
-    space: Space | None,
-    settings: SearchSettings | SpaceSettings | None,
-    *,
-    stop_hopeless: bool,
+    space: Space | None, settings: SearchSettings | SpaceSettings | None, *, stop_hopeless: bool
 ) -> None:
     """Refuse settings of the other kind of search.
 
@@ -138,12 +135,12 @@ def check_space(
         raise ArgumentError(
             f"settings are {type(settings).__name__}, and a search of "
             f"{'one level' if space is None else 'a space'} reads {wanted.__name__}. "
-            f"Write settings={wanted.__name__}(...).",
+            f"Write settings={wanted.__name__}(...)."
         )
     if space is not None and stop_hopeless:
         raise ArgumentError(
             "stop_hopeless judges a trial by others of the same scheme, and the candidates of a "
-            "space have schemes of their own. Leave it out.",
+            "space have schemes of their own. Leave it out."
         )
 
 
@@ -180,22 +177,22 @@ def check_budget(eps: float, margin: float | None, metric: Metric, held_out: flo
     if not 0 <= eps < math.inf:
         raise ArgumentError(
             f"eps is {eps!r}; it is how far the metric may fall and is at least 0. "
-            "Write 0.02 for two points of accuracy.",
+            "Write 0.02 for two points of accuracy."
         )
     if metric is accuracy and eps >= 1:
         raise ArgumentError(
             f"eps is {eps!r}, and accuracy is a fraction in [0, 1], so every model would do. "
-            "Write 0.02 for two points of accuracy.",
+            "Write 0.02 for two points of accuracy."
         )
     if not 0 <= held_out < 1:
         raise ArgumentError(
             f"held_out is {held_out!r}; it is the share of the validation batches that judge the "
-            "winner only, and lies in [0, 1). Write 0.5 for every second batch.",
+            "winner only, and lies in [0, 1). Write 0.5 for every second batch."
         )
     if margin is not None and not 0 <= margin <= eps:
         raise ArgumentError(
             f"margin is {margin!r}; it is the part of the budget that is kept in reserve "
-            f"and lies in [0, eps], with eps = {eps!r}.",
+            f"and lies in [0, eps], with eps = {eps!r}."
         )
 
 
@@ -209,12 +206,12 @@ def check_loaders(loaders: Mapping[str, Iterable[Any] | None]) -> None:
         if isinstance(loader, Iterator):
             raise ArgumentError(
                 f"{name} is a {type(loader).__name__}, which is used up after one pass, and every "
-                "trial reads it again. Pass a list or a DataLoader.",
+                "trial reads it again. Pass a list or a DataLoader."
             )
         if loader is not None and not isinstance(loader, Iterable):
             raise ArgumentError(
                 f"{name} is a {type(loader).__name__}; it must be a list or a DataLoader of "
-                "(inputs, targets).",
+                "(inputs, targets)."
             )
 
 
@@ -242,21 +239,19 @@ def first_batch(name: str, loader: Iterable[Any]) -> tuple[Any, Any]:
         raise ArgumentError(
             f"The first batch of {name} is {found}; a batch is a pair (inputs, targets), where "
             "inputs may be a tensor, a tuple or a dict of keyword inputs. Wrap the loader, for "
-            f"instance [{wrapped} in loader], or use a collate_fn.",
+            f"instance [{wrapped} in loader], or use a collate_fn."
         )
     inputs, targets = batch
     if not tensors_in(inputs):
         raise ArgumentError(
             f"The inputs of the first batch of {name} are a {type(inputs).__name__} without any "
-            "tensor. Give tensors, for instance torch.as_tensor(inputs).",
+            "tensor. Give tensors, for instance torch.as_tensor(inputs)."
         )
     return inputs, targets
 
 
 def check_training_step(
-    model: nn.Module,
-    loader: Iterable[Any],
-    criterion: Callable[[Any, Any], torch.Tensor],
+    model: nn.Module, loader: Iterable[Any], criterion: Callable[[Any, Any], torch.Tensor]
 ) -> None:
     """Refuse a model, data and criterion that do not go together; `model` stays as it is.
 
@@ -282,28 +277,25 @@ def check_training_step(
         found = f"a tensor of {_shapes(loss)}" if isinstance(loss, torch.Tensor) else repr(loss)
         raise ArgumentError(
             f"criterion returned {found}; a training loss is one number in a tensor. Take the "
-            "mean over the batch.",
+            "mean over the batch."
         )
     if not torch.isfinite(loss):
         raise ArgumentError(
             f"The training loss of the first batch of trainloader is {loss.item()}, before "
             "anything is compressed; no step could recover accuracy from it. Look for NaN or "
             "infinity in the batch and in the parameters, and for a division or logarithm of "
-            "zero in criterion.",
+            "zero in criterion."
         )
     if not loss.requires_grad:
         raise ArgumentError(
             "The training loss depends on no parameter that requires a gradient, so accuracy "
             "cannot be recovered. Set requires_grad_(True) on what may be trained, return a loss "
-            "that was not detached, or take DC(), which trains nothing.",
+            "that was not detached, or take DC(), which trains nothing."
         )
 
 
 def small_sample_note(
-    eps: float,
-    metric: Metric,
-    loader: Iterable[Any],
-    inputs: ExampleInputs,
+    eps: float, metric: Metric, loader: Iterable[Any], inputs: ExampleInputs
 ) -> str:
     """Return a warning if one validation example weighs more than the budget, else "".
 

@@ -64,7 +64,7 @@ class CompressionResult:
         if chosen is None:
             raise SearchError(
                 f"The search chose {dict(self.candidate)}, which has no level of its own. Read "
-                "'candidate'.",
+                "'candidate'."
             )
         return float(chosen)
 

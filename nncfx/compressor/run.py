@@ -39,14 +39,7 @@ from nncfx.evidence.formatting import spelt
 from nncfx.lc import DC, RecoveryData
 from nncfx.narration import Narrator
 from nncfx.schemes import Scheme, SchemeLike
-from nncfx.search import (
-    CandidateStudy,
-    JSONValue,
-    SearchResult,
-    SpaceResult,
-    Study,
-    known_to,
-)
+from nncfx.search import CandidateStudy, JSONValue, SearchResult, SpaceResult, Study, known_to
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.devices import device_of, on_device
 from nncfx.tracing.calls.model_copy import copy_of
@@ -266,9 +259,7 @@ def _trials(prepared: Prepared, scratch: Path | None) -> Trials:
         recovery=settings.optimizer,
         objective=settings.objective,
         data=RecoveryData(
-            train=settings.trainloader,
-            validate=judge.metric_of,
-            criterion=settings.criterion,
+            train=settings.trainloader, validate=judge.metric_of, criterion=settings.criterion
         ),
         states=TrialStates(prepared.path("weights") or scratch),
         narrator=prepared.narrator,

@@ -117,7 +117,7 @@ class CompressorSettings:
             raise ArgumentError(
                 "A compressor needs either 'model', a trained model, or 'after', the result of "
                 "another compressor to go on from; it got "
-                + ("neither." if self.model is None else "both."),
+                + ("neither." if self.model is None else "both.")
             )
         if self.model is not None:
             check_model(self.model)
@@ -126,7 +126,7 @@ class CompressorSettings:
         check_space(self.space, self.settings, stop_hopeless=self.stop_hopeless)
         check_budget(self.eps, self.margin, self.metric, self.held_out)
         check_loaders(
-            {name: vars(self)[name] for name in ("trainloader", "valloader", "testloader")},
+            {name: vars(self)[name] for name in ("trainloader", "valloader", "testloader")}
         )
 
     def workers_of(self) -> Executor | None:

@@ -8,14 +8,7 @@ from nncfx.compressor.trials.candidate_search import LEVEL, SAFE
 from nncfx.evidence.evidence import Curve, Sample, StudyEvidence
 from nncfx.evidence.formatting import candidate_words
 from nncfx.objectives import Objective
-from nncfx.search import (
-    CAUTION,
-    CandidateTrial,
-    SearchResult,
-    SpaceResult,
-    Trial,
-    posterior_curve,
-)
+from nncfx.search import CAUTION, CandidateTrial, SearchResult, SpaceResult, Trial, posterior_curve
 
 _GRID = 101
 

@@ -39,13 +39,10 @@ class AccuracyAwareParams(Section):
         "given",
     )
     maximal_absolute_accuracy_degradation: float | None = option(
-        None,
-        "how far the accuracy may fall, in its own unit: 0.02 of a fraction is 2 of percent",
+        None, "how far the accuracy may fall, in its own unit: 0.02 of a fraction is 2 of percent"
     )
     maximal_total_epochs: int | None = option(
-        None,
-        "the epochs of training after which it ends, 10000 if not given",
-        limits=_COUNT,
+        None, "the epochs of training after which it ends, 10000 if not given", limits=_COUNT
     )
     initial_training_phase_epochs: int | None = option(
         None,
@@ -53,14 +50,10 @@ class AccuracyAwareParams(Section):
         limits=Limits(minimum=0),
     )
     patience_epochs: int | None = option(
-        None,
-        "the epochs that a level gets to reach the accuracy",
-        limits=_COUNT,
+        None, "the epochs that a level gets to reach the accuracy", limits=_COUNT
     )
     initial_compression_rate_step: float | None = option(
-        None,
-        "the first step of the level, 0.1 if not given",
-        limits=_FRACTION,
+        None, "the first step of the level, 0.1 if not given", limits=_FRACTION
     )
     compression_rate_step_reduction_factor: float | None = option(
         None,
@@ -73,9 +66,7 @@ class AccuracyAwareParams(Section):
         limits=Limits(above=0, maximum=1),
     )
     minimal_compression_rate_step: float | None = option(
-        None,
-        "the step at which the search ends, 0.025 if not given",
-        limits=_FRACTION,
+        None, "the step at which the search ends, 0.025 if not given", limits=_FRACTION
     )
 
     @override
@@ -110,11 +101,9 @@ class AccuracyAwareTraining(Section):
     """Train until the accuracy is back, or find the level at which it can be."""
 
     mode: Literal["early_exit", "adaptive_compression_level"] = required(
-        "whether to stop as soon as the accuracy is back, or to search the level",
+        "whether to stop as soon as the accuracy is back, or to search the level"
     )
-    params: AccuracyAwareParams = required(
-        "the budget, and for how long to try",
-    )
+    params: AccuracyAwareParams = required("the budget, and for how long to try")
 
     @override
     def rules(self) -> Iterator[Fault]:

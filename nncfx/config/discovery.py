@@ -39,7 +39,7 @@ BUILT_IN: Final[Mapping[str, str]] = MappingProxyType(
         "rb_sparsity": "nncfx.algorithms.rb_sparsity.builder",
         "structure_pruning": "nncfx.algorithms.channel_pruning.kinds",
         "weight_clustering": "nncfx.algorithms.weight_clustering.builder",
-    },
+    }
 )
 """The module of the builder, by the name of the algorithm."""
 

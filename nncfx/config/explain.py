@@ -89,10 +89,7 @@ def _explain(violation: _Violation, schema: Mapping[str, Any]) -> Iterator[Fault
 
 
 def _unknown_key(
-    key: str,
-    known: Mapping[str, Any],
-    refused: Mapping[str, str],
-    schema: Mapping[str, Any],
+    key: str, known: Mapping[str, Any], refused: Mapping[str, str], schema: Mapping[str, Any]
 ) -> str:
     if key in refused:
         return _refusal(refused[key])

@@ -11,9 +11,7 @@ class BatchNormAdaptation(Section):
     """Batch norms see data again, because compression has shifted what reaches them."""
 
     num_bn_adaptation_samples: int = option(
-        2000,
-        "how many examples the batch norms see; 0 is none",
-        limits=Limits(minimum=0),
+        2000, "how many examples the batch norms see; 0 is none", limits=Limits(minimum=0)
     )
 
 
@@ -22,6 +20,5 @@ class Initializer(Section):
     """What is done before training."""
 
     batchnorm_adaptation: BatchNormAdaptation | None = option(
-        None,
-        "adapt the running statistics of batch norms; needs calibration_batches",
+        None, "adapt the running statistics of batch norms; needs calibration_batches"
     )

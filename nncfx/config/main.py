@@ -27,17 +27,12 @@ class InputInfo(Section):
     """One input of the model, from which an example is made where none is given."""
 
     sample_size: tuple[int, ...] = required(
-        "the shape of the input, with the batch axis",
-        limits=Limits(minimum=1),
+        "the shape of the input, with the batch axis", limits=Limits(minimum=1)
     )
     type: Literal["float", "half", "double", "int", "long", "bool"] = option(
-        "float",
-        "the type of the input's entries",
+        "float", "the type of the input's entries"
     )
-    filler: Literal["ones", "zeros", "random"] = option(
-        "ones",
-        "what the example is filled with",
-    )
+    filler: Literal["ones", "zeros", "random"] = option("ones", "what the example is filled with")
     keyword: str | None = option(None, "the name of the input in the model's forward")
 
 
@@ -58,11 +53,7 @@ class NNCFConfig(Section):
         "hw_config_type": "it chose the device in NNCF 1. Write 'target_device', such as 'CPU'",
     }
 
-    input_info: tuple[InputInfo, ...] = option(
-        (),
-        "the model's inputs, in order",
-        single=True,
-    )
+    input_info: tuple[InputInfo, ...] = option((), "the model's inputs, in order", single=True)
     target_device: Literal["ANY", "CPU", "GPU", "NPU", "TRIAL", "CPU_SPR"] = option(
         "ANY",
         "the device the model will run on: the rules of quantization; the rest is the same on all",
@@ -88,16 +79,13 @@ class NNCFConfig(Section):
         single=True,
     )
     validate_scopes: bool = option(
-        default=True,
-        doc="whether one of these scopes that matches nothing is an error",
+        default=True, doc="whether one of these scopes that matches nothing is an error"
     )
     accuracy_aware_training: AccuracyAwareTraining | None = option(
-        None,
-        "how nncfx.controllers.train_to_accuracy trains",
+        None, "how nncfx.controllers.train_to_accuracy trains"
     )
     search: SearchConfig | None = option(
-        None,
-        "a search of the level, which nncfx.Compressor.from_config runs",
+        None, "a search of the level, which nncfx.Compressor.from_config runs"
     )
     compression_lr_multiplier: float | None = option(
         None,
@@ -209,9 +197,7 @@ def _is_users(key: object, known: Iterable[str]) -> bool:
     nearly = 0.8
     is_text = isinstance(key, str)
     return is_text and not difflib.get_close_matches(
-        str(key).lower(),
-        [one.lower() for one in known],
-        cutoff=nearly,
+        str(key).lower(), [one.lower() for one in known], cutoff=nearly
     )
 
 
@@ -234,7 +220,7 @@ def read_config_file(path: str | os.PathLike[str]) -> object:
         text = Path(path).read_text(encoding="utf-8-sig")  # Windows' editors write the mark
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{source} cannot be read: {error}. Give the path of a JSON file in UTF-8.",
+            f"{source} cannot be read: {error}. Give the path of a JSON file in UTF-8."
         ) from error
     # blanks for comments, so that a line and column in an error are those of the file
     bare = _COMMENT.sub(lambda m: m[1] or re.sub(r"[^\n]", " ", m[0]), text)

@@ -44,8 +44,7 @@ class PruningParams(Section):
     """
 
     schedule: Literal["exponential", "exponential_with_bias", "baseline"] = option(
-        "exponential",
-        "how the level goes from pruning_init to the target",
+        "exponential", "how the level goes from pruning_init to the target"
     )
     pruning_target: float | None = option(
         None,
@@ -54,9 +53,7 @@ class PruningParams(Section):
         limits=LEVEL,
     )
     pruning_flops_target: float | None = option(
-        None,
-        "the fraction of multiply-accumulates that is removed at the end",
-        limits=LEVEL,
+        None, "the fraction of multiply-accumulates that is removed at the end", limits=LEVEL
     )
     pruning_parameters_target: float | None = option(
         None,
@@ -70,13 +67,10 @@ class PruningParams(Section):
         limits=LEVEL,
     )
     latency_table: str | None = option(
-        None,
-        "the file of measured modules that 'pruning_latency_target' reads (ours)",
+        None, "the file of measured modules that 'pruning_latency_target' reads (ours)"
     )
     num_init_steps: int = option(
-        0,
-        "epochs of training without pruning at the start",
-        limits=Limits(minimum=0),
+        0, "epochs of training without pruning at the start", limits=Limits(minimum=0)
     )
     pruning_steps: int = option(
         100,
@@ -104,8 +98,7 @@ class PruningParams(Section):
         limits=Limits(minimum=0),
     )
     prune_batch_norms: bool = option(
-        default=True,
-        doc="whether the norm layers after a removed channel are zeroed as well",
+        default=True, doc="whether the norm layers after a removed channel are zeroed as well"
     )
     form: Literal["class", "auto"] = option(
         "class",
@@ -177,10 +170,7 @@ class PruningConfig(InitializedAlgorithmConfig):
         "the level from the start; one above the target falls to it in the first epoch",
         limits=LEVEL,
     )
-    params: PruningParams = option(
-        PruningParams(),
-        "when which level holds, and what goes first",
-    )
+    params: PruningParams = option(PruningParams(), "when which level holds, and what goes first")
 
     @property
     @override

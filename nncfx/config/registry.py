@@ -48,8 +48,7 @@ class AlgorithmConfig(Section):
         single=True,
     )
     validate_scopes: bool = option(
-        default=True,
-        doc="whether a scope that matches nothing is an error",
+        default=True, doc="whether a scope that matches nothing is an error"
     )
 
     @property
@@ -113,10 +112,7 @@ class TrainedAlgorithmConfig(AlgorithmConfig):
 class InitializedAlgorithmConfig(AlgorithmConfig):
     """The keys of an algorithm after which batch norms may be adapted."""
 
-    initializer: Initializer | None = option(
-        None,
-        "what is done before training",
-    )
+    initializer: Initializer | None = option(None, "what is done before training")
 
     @property
     @override
@@ -149,12 +145,12 @@ def register_algorithm_config(cls: type[C]) -> type[C]:
     if not isinstance(name, str) or not name:
         raise ArgumentError(
             f"{cls.__name__} has no name, by which a config could ask for it. Set "
-            "'algorithm: ClassVar[str] = \"...\"' in the class.",
+            "'algorithm: ClassVar[str] = \"...\"' in the class."
         )
     if any(isinstance(one, dataclasses.Field) for one in vars(cls).values()):
         raise ArgumentError(
             f"{cls.__name__} has options and is no dataclass. Write "
-            "'@dataclasses.dataclass(frozen=True, kw_only=True)' right above the class.",
+            "'@dataclasses.dataclass(frozen=True, kw_only=True)' right above the class."
         )
     owner = config_module(name)
     if owner not in (None, cls.__module__):
@@ -168,7 +164,7 @@ def register_algorithm_config(cls: type[C]) -> type[C]:
 def _taken(name: str, owner: str) -> ArgumentError:
     return ArgumentError(
         f"The algorithm '{name}' is registered already, by {owner}; a name means one algorithm. "
-        "Choose another name.",
+        "Choose another name."
     )
 
 

@@ -16,12 +16,7 @@ from nncfx.config.option import OptionSpec, options_of, spec_of
 REFUSED = "x-nncfx-refused"
 TAG = "algorithm"
 
-_SCALARS: Mapping[type, str] = {
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    str: "string",
-}
+_SCALARS: Mapping[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
 def schema_of(cls: type) -> Mapping[str, Any]:
@@ -156,9 +151,7 @@ def _item_schema(
 
 
 def _tagged_schema(
-    classes: Mapping[str, type],
-    refused: Mapping[str, str],
-    nested: list[type],
+    classes: Mapping[str, type], refused: Mapping[str, str], nested: list[type]
 ) -> dict[str, Any]:
     """Return a schema that picks the class by the value of `algorithm`.
 

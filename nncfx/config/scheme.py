@@ -24,7 +24,7 @@ KEYS_OF_SCHEMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "Prune": frozenset({"layers"}),
         "Quantize": frozenset({"dtype", "layers"}),
         "StructurePrune": _STRUCTURED,
-    },
+    }
 )
 
 
@@ -47,9 +47,7 @@ class SchemeConfig(Section):
     criteria: str | None = option(None, "the score of a block or row, such as 'l2norm'")
     bs: int | None = option(None, "the extent of a block", limits=Limits(minimum=1))
     align: int | None = option(
-        None,
-        "what kept counts are rounded up to a multiple of",
-        limits=Limits(minimum=1),
+        None, "what kept counts are rounded up to a multiple of", limits=Limits(minimum=1)
     )
     dtype: str | None = option(None, "what weights are cast to, such as 'float16' or 'int8'")
     bits: int | None = option(None, "the bits of a code", limits=Limits(minimum=1, maximum=8))

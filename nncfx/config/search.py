@@ -89,7 +89,7 @@ class ADMMRecovery(_TrainedRecovery):
 
 
 _RECOVERIES: Final[Mapping[str, type]] = MappingProxyType(
-    {one.algorithm: one for one in (ADMMRecovery, DCRecovery, DCFineTunedRecovery, LCRecovery)},
+    {one.algorithm: one for one in (ADMMRecovery, DCRecovery, DCFineTunedRecovery, LCRecovery)}
 )
 
 
@@ -165,9 +165,7 @@ class SearchConfig(Section):
         limits=Limits(min_items=1),
     )
     optimizer: DCRecovery = option(
-        DCRecovery(),
-        "how accuracy is recovered",
-        tagged=lambda: _RECOVERIES,
+        DCRecovery(), "how accuracy is recovered", tagged=lambda: _RECOVERIES
     )
     eps: float = option(0.02, "how far the metric may fall", limits=_COUNT)
     margin: float | None = option(
@@ -179,9 +177,7 @@ class SearchConfig(Section):
     warm_start: bool = option(default=False, doc="whether trials begin with the nearest one")
     stop_hopeless: bool = option(default=False, doc="whether trials without prospect end early")
     tolerance: float = option(
-        0.01,
-        "how closely levels are resolved",
-        limits=Limits(above=0, maximum=0.25),
+        0.01, "how closely levels are resolved", limits=Limits(above=0, maximum=0.25)
     )
     max_evaluations: int = option(10, "the most of a stage, or in a space", limits=_SOME)
     upper: float = option(1.0, "the open upper end of levels", limits=Limits(above=0, maximum=1))

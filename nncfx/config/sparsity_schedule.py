@@ -12,12 +12,7 @@ from nncfx.config.option import LEVEL, Limits, option
 from nncfx.config.section import Section
 
 SparsityScheduleName: TypeAlias = Literal[
-    "polynomial",
-    "exponential",
-    "adaptive",
-    "multistep",
-    "cubic",
-    "constant",
+    "polynomial", "exponential", "adaptive", "multistep", "cubic", "constant"
 ]
 """NNCF's schedules, and two of ours: cubic is polynomial, concave, of power 3 (Zhu and Gupta,
 2017); constant is the target from the first epoch."""
@@ -47,22 +42,16 @@ class SparsityParams(Section):
     """
 
     schedule: SparsityScheduleName = option(
-        "polynomial",
-        "how the level goes from sparsity_init to sparsity_target",
+        "polynomial", "how the level goes from sparsity_init to sparsity_target"
     )
     sparsity_level_setting_mode: Literal["global", "local"] = option(
-        "global",
-        "whether the level holds for all weights together or for each layer by itself",
+        "global", "whether the level holds for all weights together or for each layer by itself"
     )
     sparsity_target: float = option(
-        0.5,
-        "the fraction of weights that is zero at the end",
-        limits=LEVEL,
+        0.5, "the fraction of weights that is zero at the end", limits=LEVEL
     )
     sparsity_target_epoch: int = option(
-        90,
-        "the epoch, counted from 0, from which the target holds",
-        limits=Limits(minimum=0),
+        90, "the epoch, counted from 0, from which the target holds", limits=Limits(minimum=0)
     )
     sparsity_freeze_epoch: int | None = option(
         None,
@@ -86,9 +75,7 @@ class SparsityParams(Section):
         limits=Limits(minimum=0),
     )
     multistep_sparsity_levels: tuple[float, ...] = option(
-        (0.1, 0.5),
-        "the levels of a multistep schedule, one more than it has steps",
-        limits=LEVEL,
+        (0.1, 0.5), "the levels of a multistep schedule, one more than it has steps", limits=LEVEL
     )
     patience: int = option(
         1,
@@ -96,9 +83,7 @@ class SparsityParams(Section):
         limits=Limits(minimum=1),
     )
     step: float = option(
-        0.05,
-        "what an adaptive schedule adds to the level",
-        limits=Limits(above=0, below=1),
+        0.05, "what an adaptive schedule adds to the level", limits=Limits(above=0, below=1)
     )
     eps: float = option(
         0.03,

@@ -1,13 +1,6 @@
 """What a compression run claims and what it rests on, as plain data."""
 
-from nncfx.evidence.evidence import (
-    Curve,
-    Evidence,
-    LayerRow,
-    ModelFacts,
-    Sample,
-    StudyEvidence,
-)
+from nncfx.evidence.evidence import Curve, Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
 from nncfx.evidence.exported import ExportedFile
 from nncfx.evidence.machine import machine_facts, version_facts
 from nncfx.evidence.network_facts import OperationFacts, WeightFacts

@@ -94,7 +94,7 @@ class Sample:
         if self.stage not in STAGES:
             raise ArgumentError(
                 f"The stage of sample {self.number} is {self.stage!r}; a search has the stages "
-                f"{', '.join(map(repr, STAGES))}, and any other would not be shown.",
+                f"{', '.join(map(repr, STAGES))}, and any other would not be shown."
             )
 
     @property
@@ -122,7 +122,7 @@ class Curve:
         if len(set(lengths)) != 1:
             raise ArgumentError(
                 f"A curve has levels, mean, lower and upper of lengths {lengths}; "
-                "one value of each belongs to each level. Give four of one length.",
+                "one value of each belongs to each level. Give four of one length."
             )
 
 
@@ -331,12 +331,12 @@ class Evidence:
         if kind != EVIDENCE_FORMAT:
             raise StorageError(
                 f"$.format is {kind!r:.60}; evidence has {EVIDENCE_FORMAT!r}, so this is a file "
-                "of another kind. Give the evidence file of a run.",
+                "of another kind. Give the evidence file of a run."
             )
         if version != EVIDENCE_VERSION:
             raise StorageError(
                 f"$.version is {version!r:.60}; this nncfx reads version {EVIDENCE_VERSION}. "
-                "Use the nncfx that wrote the file, or run again.",
+                "Use the nncfx that wrote the file, or run again."
             )
         try:
             return decode(cls, body, finite=False)

@@ -55,7 +55,7 @@ def layer_rows(
                 nonzero_after=thin.nonzero,
                 time_before_ms=times_ms[0].get(name),
                 time_after_ms=times_ms[1].get(name),
-            ),
+            )
         )
     return tuple(rows)
 

@@ -77,7 +77,7 @@ def export_causal_lm(
     elif accuracy_level != 1:
         raise ArgumentError(
             f"accuracy_level is {accuracy_level}, and the target '{runtime.name}' has no packed "
-            "products that could round their inputs. Leave it out.",
+            "products that could round their inputs. Leave it out."
         )
     tokens = torch.zeros(_BATCH, _LENGTH, dtype=torch.int64, device="cpu")
     lean = plain(model, {"input_ids": tokens.to(device_of(model))})
@@ -168,7 +168,7 @@ def _example_past(model: nn.Module) -> list[tuple[Tensor, ...]]:
         raise ExportError(
             f"{type(model).__name__} does not run on input_ids, attention_mask and use_cache, as "
             f"causal language models of transformers do: {error_text(error)}. Export "
-            "it with nncfx.export_onnx.",
+            "it with nncfx.export_onnx."
         ) from error
     return _pairs(model, output)
 
@@ -185,7 +185,7 @@ def _pairs(model: nn.Module, output: Any) -> list[tuple[Tensor, ...]]:  # noqa: 
         raise ExportError(
             f"{type(model).__name__} returns no keys and values of attention for every layer "
             f"(it has {type(cache).__name__}), which is the only state that the file's inputs and "
-            "outputs hold. Export it without: nncfx.export_onnx(model, path, inputs).",
+            "outputs hold. Export it without: nncfx.export_onnx(model, path, inputs)."
         )
     return pairs
 

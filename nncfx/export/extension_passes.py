@@ -36,11 +36,11 @@ def register_export_pass(export_pass: ExportPass, *, before: str) -> None:
     if before not in places:
         raise ArgumentError(
             f"The export pass '{export_pass.name}' is to run before '{before}', which is no pass. "
-            f"Passes are {', '.join(places)}.",
+            f"Passes are {', '.join(places)}."
         )
     if export_pass.name in places:
         raise ArgumentError(
-            f"The export has a pass '{export_pass.name}' already. Give yours another name.",
+            f"The export has a pass '{export_pass.name}' already. Give yours another name."
         )
     _check_properties(export_pass)
     _registered[export_pass.name] = (export_pass, before)
@@ -81,7 +81,7 @@ def find_passes() -> None:
             raise ExportError(
                 f"The export pass '{entry.name}' of the installed package {home} cannot be used: "
                 f"importing '{entry.value}' raised {type(error).__name__}: "
-                f"{str(error).rstrip('.')}. Mend, upgrade or uninstall {home}.",
+                f"{str(error).rstrip('.')}. Mend, upgrade or uninstall {home}."
             ) from error
 
 
@@ -90,5 +90,5 @@ def _check_properties(export_pass: ExportPass) -> None:
     if unknown := sorted(named - set(GRAPH_PROPERTIES)):
         raise ArgumentError(
             f"The export pass '{export_pass.name}' names the property '{unknown[0]}', which does "
-            f"not exist. Properties are {', '.join(GRAPH_PROPERTIES)}.",
+            f"not exist. Properties are {', '.join(GRAPH_PROPERTIES)}."
         )

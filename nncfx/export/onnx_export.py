@@ -208,7 +208,7 @@ def _opset_for(target: Target, opset: int | None) -> int:
     if not 18 <= opset <= target.newest_opset:  # noqa: PLR2004 (named above)
         raise ArgumentError(
             f"opset {opset} cannot be written for '{target.name}'; "
-            f"it lies in 18 to {target.newest_opset}. Leave it out for {target.opset}.",
+            f"it lies in 18 to {target.newest_opset}. Leave it out for {target.opset}."
         )
     return opset
 
@@ -312,7 +312,7 @@ def _check_open(graph: "ir.Graph", model: nn.Module, size: int) -> None:
             raise ExportError(
                 f"{type(model).__name__} cannot be exported with an open batch: its forward fixes "
                 f"the batch of input '{value.name}', by a constant shape or by a branch on the "
-                f"size. {mends}",
+                f"size. {mends}"
             )
 
 
@@ -326,7 +326,7 @@ def _check_axes(
                 raise ExportError(
                     f"{type(model).__name__} cannot be exported with axis {axis} of "
                     f"'{value.name}' open: its forward fixes it at {value.shape[axis]}. Take the "
-                    "size from the input's shape, or leave the axis out of dynamic_axes.",
+                    "size from the input's shape, or leave the axis out of dynamic_axes."
                 )
 
 

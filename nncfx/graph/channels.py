@@ -64,7 +64,7 @@ class Member:
         if indices.ndim != 2:  # noqa: PLR2004 (the two axes of g x m)
             raise ArgumentError(
                 f"indices of '{self.parameter}' have the shape {indices.shape}; a member has one "
-                "row of entries per group. Give an array of groups x entries.",
+                "row of entries per group. Give an array of groups x entries."
             )
         if indices is not self.indices:
             object.__setattr__(self, "indices", indices)
@@ -155,7 +155,7 @@ class GroupSet:
             if len(member.indices) != self.size:
                 raise ArgumentError(
                     f"'{member.parameter}' lists {len(member.indices)} groups of '{self.name}', "
-                    f"which has {self.size}; every member has one row of entries per group.",
+                    f"which has {self.size}; every member has one row of entries per group."
                 )
 
     @property

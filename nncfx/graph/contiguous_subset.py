@@ -43,9 +43,7 @@ LEAST_ROUNDS: Final = 50
 
 
 def contiguous_subset(
-    sets: Sequence[int],
-    costs: Sequence[float],
-    required: Sequence[int] = (),
+    sets: Sequence[int], costs: Sequence[float], required: Sequence[int] = ()
 ) -> list[int]:
     """Return the indices of the sets to keep contiguous, ascending, of greatest total cost.
 

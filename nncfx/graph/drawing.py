@@ -32,7 +32,7 @@ def svg(text: str) -> str:
     if program is None:
         raise GraphError(
             "The graph cannot be drawn as SVG, because the program 'dot' of Graphviz is not on "
-            "the PATH. Install it (apt install graphviz), or draw 'graph.to_dot()' elsewhere.",
+            "the PATH. Install it (apt install graphviz), or draw 'graph.to_dot()' elsewhere."
         )
     done = subprocess.run(  # noqa: S603 (the program just found, and no shell)
         [program, "-Tsvg"], input=text, capture_output=True, text=True, check=True

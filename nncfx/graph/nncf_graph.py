@@ -85,7 +85,7 @@ class NNCFGraph:
         if found is None:
             raise GraphError(
                 f"No operation at '{address}'.{did_you_mean(address, self._by_address)}"
-                " 'graph.addresses' lists them all.",
+                " 'graph.addresses' lists them all."
             )
         return found
 

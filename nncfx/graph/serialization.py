@@ -59,11 +59,11 @@ def decode(text: str) -> Parts:
             return parts
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise GraphError(
-            f"This is no graph in JSON: {error_text(error)}. Write graphs with NNCFGraph.to_json.",
+            f"This is no graph in JSON: {error_text(error)}. Write graphs with NNCFGraph.to_json."
         ) from error
     raise GraphError(
         f"This graph is of version {version}; this nncfx reads version {_VERSION}. "
-        "Trace the model again.",
+        "Trace the model again."
     )
 
 

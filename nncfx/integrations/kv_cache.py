@@ -67,7 +67,7 @@ class ByteCache(Cache):
             raise ArgumentError(
                 f"{kind} has an encoder, and its cross-attention would append what it reads of it "
                 "to what the decoder keeps of its own. Pass EncoderDecoderCache(ByteCache(model, "
-                "only_self_attention=True), DynamicCache()) of transformers to generate().",
+                "only_self_attention=True), DynamicCache()) of transformers to generate()."
             )
         plain = DynamicCache(config=config).layers
         other = {type(one).__name__ for one in plain} - {DynamicLayer.__name__}
@@ -77,7 +77,7 @@ class ByteCache(Cache):
         if other:
             raise ArgumentError(
                 f"{kind} has layers that keep more than keys and values of all "
-                f"tokens ({', '.join(sorted(other))}). Leave its cache in float.",
+                f"tokens ({', '.join(sorted(other))}). Leave its cache in float."
             )
         self._own = [ByteLayer(format_name) for _ in plain]
         super().__init__(layers=[*self._own])
@@ -164,7 +164,7 @@ class ByteLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers 
         if tokens_to_remove > 0:
             raise ArgumentError(
                 f"tokens_to_remove is {tokens_to_remove}; caches crop by a negative number. "
-                f"Write -{tokens_to_remove} to forget so many tokens.",
+                f"Write -{tokens_to_remove} to forget so many tokens."
             )
         if tokens_to_remove:
             self._change(lambda one: one[..., :tokens_to_remove, :])

@@ -67,7 +67,7 @@ class CompressionCallback(pl.Callback):
         if batches is None and example_inputs is None:
             raise ArgumentError(
                 "There is nothing to trace the module on. Pass batches, such as the loader for "
-                "training, or example_inputs.",
+                "training, or example_inputs."
             )
         self._config = NNCFConfig.of(config)
         self._batches, self._module = batches, module
@@ -100,7 +100,7 @@ class CompressionCallback(pl.Callback):
             names = ", ".join(name for name, _ in pl_module.named_children())
             raise ArgumentError(
                 f"{type(pl_module).__name__} has no module '{self._module}'; it has {names}. Name "
-                "what is to be compressed: module='net'.",
+                "what is to be compressed: module='net'."
             ) from error
         if self._compression is not None and module is self.controller.model:
             return
@@ -128,11 +128,7 @@ class CompressionCallback(pl.Callback):
 
     @override
     def on_train_batch_start(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Set the level of the step, and of an epoch that a restarted Trainer did not begin."""
         self._begun().begin_epoch(trainer.current_epoch, trainer.global_step)
@@ -175,7 +171,7 @@ class CompressionCallback(pl.Callback):
         if self._compression is None:
             raise ArgumentError(
                 "The Trainer has not begun, so that nothing is compressed yet. Call trainer.fit "
-                "first.",
+                "first."
             )
         return self._compression
 

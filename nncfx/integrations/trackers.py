@@ -34,7 +34,7 @@ class CSVTracker(Tracker):
             self._file = self._path.open("a", newline="", encoding="utf-8")
         except OSError as error:
             raise StorageError(
-                f"'{self._path}' cannot be written ({error}). Use a path that you may write to.",
+                f"'{self._path}' cannot be written ({error}). Use a path that you may write to."
             ) from error
         self._rows = csv.writer(self._file)
         if is_new:

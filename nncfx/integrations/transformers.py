@@ -78,13 +78,13 @@ class TrainerCompression(TrainerCallback):
             raise ArgumentError(
                 "The Trainer has its optimizer already, which would not train what the algorithms "
                 "learn. Make TrainerCompression right after the Trainer, before train(), and "
-                "leave 'optimizers' to the Trainer.",
+                "leave 'optimizers' to the Trainer."
             )
         model = trainer.model
         if model is None or getattr(trainer, "model_init", None) is not None:
             raise ArgumentError(
                 "The Trainer makes a new model by its model_init whenever it trains, which would "
-                "not be compressed. Give it the model itself: Trainer(model=...).",
+                "not be compressed. Give it the model itself: Trainer(model=...)."
             )
         model.eval()
         with torch.random.fork_rng():
@@ -199,7 +199,7 @@ class TrainerCompression(TrainerCallback):
                     f"'{folder}' has no {_KEPT}, and its other files lack {len(lacking)} tensors "
                     f"of the model, such as '{next(iter(lacking))}': masks, quantizers and "
                     "schedules, or weights under other names. Go on from a checkpoint of a "
-                    "training with TrainerCompression, or begin anew.",
+                    "training with TrainerCompression, or begin anew."
                 )
 
         def loaded(resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
@@ -331,7 +331,7 @@ def _as_taken(
         raise ArgumentError(
             f"{type(model).__name__} runs on the first training batch neither without its labels "
             f"nor with them: {error_text(fault)}. The batch holds {', '.join(batches[0])}. Pass "
-            "example_inputs=, a mapping of what its forward takes.",
+            "example_inputs=, a mapping of what its forward takes."
         ) from fault
     return bare
 

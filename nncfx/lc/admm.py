@@ -54,11 +54,7 @@ class ADMM(TrainingSettings):
         self._retraining()
 
     def recover(
-        self,
-        model: nn.Module,
-        scheme: SchemeLike,
-        level: float,
-        data: RecoveryData,
+        self, model: nn.Module, scheme: SchemeLike, level: float, data: RecoveryData
     ) -> Recovered:
         """Return the best compressed copy of `model` that ADMM and retraining find.
 

@@ -40,7 +40,7 @@ class LCBuilder(Builder[LCConfig]):
                 "lc finds no weight to work on: its schemes constrain none that is real within "
                 f"the scopes. The kinds of layers here are {kinds}; a scheme such as Prune looks "
                 'at those that its "layers" names, linear and conv2d by default. Give "layers", '
-                "widen 'target_scopes', choose another scheme, or take the item out.",
+                "widen 'target_scopes', choose another scheme, or take the item out."
             )
         if complex_ones := _complex_modules(model):
             named = ", ".join(f"'{one}'" for one in sorted(complex_ones))

@@ -21,8 +21,7 @@ class LCParams(SparsityParams):
     """
 
     schedule: SparsityScheduleName = option(
-        "constant",
-        "how the level goes from 0 to sparsity_target",
+        "constant", "how the level goes from 0 to sparsity_target"
     )
     epochs_per_step: int = option(
         1,
@@ -72,6 +71,5 @@ class LCConfig(AlgorithmConfig):
         limits=Limits(min_items=1),
     )
     params: LCParams = option(
-        LCParams(),
-        "when which level holds, and how strongly weights are drawn",
+        LCParams(), "when which level holds, and how strongly weights are drawn"
     )

@@ -43,11 +43,7 @@ class DC:
         check_at_least("recalibration_batches", self.recalibration_batches, 0)
 
     def recover(
-        self,
-        model: nn.Module,
-        scheme: SchemeLike,
-        level: float,
-        data: RecoveryData,
+        self, model: nn.Module, scheme: SchemeLike, level: float, data: RecoveryData
     ) -> Recovered:
         """Return a compressed copy of `model`.
 
@@ -90,11 +86,7 @@ class DCFineTuned(TrainingSettings):
         check_at_least("recalibration_batches", self.recalibration_batches, 0)
 
     def recover(
-        self,
-        model: nn.Module,
-        scheme: SchemeLike,
-        level: float,
-        data: RecoveryData,
+        self, model: nn.Module, scheme: SchemeLike, level: float, data: RecoveryData
     ) -> Recovered:
         """Return the best compressed copy of `model` that fine-tuning finds.
 
@@ -129,20 +121,12 @@ class DCFineTuned(TrainingSettings):
             decay = 1.0 if self.lr_end is None else (self.lr_end / self.lr) ** (1 / self.epochs)
             for epoch in range(self.epochs):
                 told = within(data, f"epoch {epoch + 1} of {self.epochs}")
-                loss = train_epoch(
-                    learner,
-                    data.train,
-                    told,
-                    stepping,
-                )
+                loss = train_epoch(learner, data.train, told, stepping)
                 learner.zero_grad(set_to_none=True)
                 projection = project(copy_of(learner), pi, level)
                 metric = judge(projection, told, self.recalibration_batches)
                 record = StepRecord(
-                    step=epoch + 1,
-                    metric=metric,
-                    loss=loss,
-                    learning_rate=self.lr * decay**epoch,
+                    step=epoch + 1, metric=metric, loss=loss, learning_rate=self.lr * decay**epoch
                 )
                 best.offer(projection, record)
                 if data.stop(best.history):

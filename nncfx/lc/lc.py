@@ -97,7 +97,7 @@ class LC(TrainingSettings):
         if self.penalize not in {"weights", "all"}:
             raise ArgumentError(
                 f"penalize is {self.penalize!r}; the penalty draws the 'weights' only or 'all' "
-                "parameters that the scheme constrains.",
+                "parameters that the scheme constrains."
             )
         above_zero = (self.mu_init, self.lr_decay, self.lr_multiplier)
         if not all(0 < value < math.inf for value in above_zero) or not self.mu_multiplier >= 1:
@@ -105,15 +105,11 @@ class LC(TrainingSettings):
                 f"mu_init is {self.mu_init!r}, lr_decay {self.lr_decay!r}, lr_multiplier "
                 f"{self.lr_multiplier!r} and mu_multiplier {self.mu_multiplier!r}; the last must "
                 "be at least 1 and the others above 0, or training stops or never draws the "
-                "weights to the compressed ones. Usual are 1e-3, 1, 0.1 and 1.1.",
+                "weights to the compressed ones. Usual are 1e-3, 1, 0.1 and 1.1."
             )
 
     def recover(
-        self,
-        model: nn.Module,
-        scheme: SchemeLike,
-        level: float,
-        data: RecoveryData,
+        self, model: nn.Module, scheme: SchemeLike, level: float, data: RecoveryData
     ) -> Recovered:
         """Return the best compressed copy of `model` that L-C finds at `level`.
 
@@ -180,11 +176,7 @@ class LC(TrainingSettings):
         return next_mu(mu, initial=self.mu_init, multiplier=self.mu_multiplier, cap=self.mu_cap)
 
     def _learn(
-        self,
-        learner: nn.Module,
-        lagrangian: Lagrangian,
-        step: int,
-        data: RecoveryData,
+        self, learner: nn.Module, lagrangian: Lagrangian, step: int, data: RecoveryData
     ) -> float:
         """Train the weights with the penalty, in place; return the mean loss."""
         count, rate = self._iterations(step), self._rate(step)
@@ -217,12 +209,7 @@ class LC(TrainingSettings):
             raise CompressionError(f"In L-C iteration {step}: {error}") from error
 
 
-def _compress(
-    learner: nn.Module,
-    lagrangian: Lagrangian,
-    pi: Scheme,
-    level: float,
-) -> Projection:
+def _compress(learner: nn.Module, lagrangian: Lagrangian, pi: Scheme, level: float) -> Projection:
     """Do the C step: project `w - lambda / mu`, and tell the Lagrangian."""
     learner.zero_grad(set_to_none=True)
     theta = copy_of(learner)

@@ -100,7 +100,7 @@ def judge(projection: Projection, data: RecoveryData, recalibration_batches: int
     if math.isnan(metric):
         raise CompressionError(
             "validate returned NaN for a compressed model, which cannot be compared. Check that "
-            "the model's outputs are finite, or return the worst value for such a model.",
+            "the model's outputs are finite, or return the worst value for such a model."
         )
     return metric
 

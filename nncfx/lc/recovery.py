@@ -92,11 +92,7 @@ class Recovery(Protocol):
     """A way to recover what compression costs: those of `nncfx.lc`, or the user's own."""
 
     def recover(
-        self,
-        model: nn.Module,
-        scheme: SchemeLike,
-        level: float,
-        data: RecoveryData,
+        self, model: nn.Module, scheme: SchemeLike, level: float, data: RecoveryData
     ) -> Recovered:
         """Return a compressed copy of `model` at `level`; `model` itself never changes.
 

@@ -55,7 +55,7 @@ def minibatches(train: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         if ended:
             raise ArgumentError(
                 "train yields no minibatches, or none the second time (a generator can be read "
-                "only once). Give a DataLoader or a list of (inputs, targets).",
+                "only once). Give a DataLoader or a list of (inputs, targets)."
             )
 
 
@@ -72,10 +72,7 @@ def scale_rate(optimizer: Optimizer, factor: float) -> None:
 
 
 def train_epoch(
-    model: nn.Module,
-    batches: Iterable[tuple[Any, Any]],
-    data: RecoveryData,
-    stepping: Stepping,
+    model: nn.Module, batches: Iterable[tuple[Any, Any]], data: RecoveryData, stepping: Stepping
 ) -> float:
     """Train `model` on `batches`, in train mode, and return the mean loss.
 
@@ -105,7 +102,7 @@ def train_epoch(
             raise CompressionError(
                 f"The training loss became {value} at minibatch {count} with learning rate "
                 f"{optimizer.param_groups[0]['lr']:g}. Lower lr, or clip the gradients "
-                "(clip_norm=1.0).",
+                "(clip_norm=1.0)."
             )
         optimizer.zero_grad()
         torch.autograd.backward(scaler.scale(loss))
@@ -139,7 +136,7 @@ def optimizer_for(
     if not trainable:
         raise ArgumentError(
             "No parameter of the model requires a gradient, so nothing can be trained. Set "
-            "requires_grad_(True) on what may be trained, or take DC().",
+            "requires_grad_(True) on what may be trained, or take DC()."
         )
     if factory is not None:
         return factory(trainable, lr)
@@ -152,9 +149,7 @@ def optimizer_for(
 
 
 def check_training(
-    settings: Mapping[str, Any],
-    counts: Mapping[str, int],
-    factory: OptimizerFactory | None,
+    settings: Mapping[str, Any], counts: Mapping[str, int], factory: OptimizerFactory | None
 ) -> None:
     """Refuse settings of training that are out of range.
 
@@ -182,13 +177,13 @@ def check_training(
     if settings["amp"] not in (None, *_AMP):
         raise ArgumentError(
             f"amp is {settings['amp']!r}; it is the dtype that training may compute in. Use "
-            f"'bfloat16' or 'float16', or None for the model's own.",
+            f"'bfloat16' or 'float16', or None for the model's own."
         )
     if factory is not None and (momentum is not None or decay is not None):
         raise ArgumentError(
             "optimizer_factory comes with momentum or weight_decay, which only the built-in "
             "optimizer reads. Set them inside the factory, for instance "
-            "lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=0.9).",
+            "lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=0.9)."
         )
 
 

@@ -109,13 +109,13 @@ class Unfinished:
             if written.get("format") != _FORMAT:
                 raise StorageError(
                     f"'{path}' is of format {written.get('format')!r}, and this nncfx reads "
-                    f"{_FORMAT!r}. Delete it to start the recovery again.",
+                    f"{_FORMAT!r}. Delete it to start the recovery again."
                 )
             state: Any = read_json(written["state"])
             return dict(state), tensors
         except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
             raise StorageError(
-                f"'{path}' is no state of a recovery ({error}). Delete it to start again.",
+                f"'{path}' is no state of a recovery ({error}). Delete it to start again."
             ) from error
 
 

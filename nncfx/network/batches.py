@@ -16,10 +16,7 @@ from nncfx.tracing.calls.inputs import as_call
 from nncfx.tracing.calls.tensors import tensors_in
 
 _LOGGER = logging.getLogger(__name__)
-_POSITIONAL: Final = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-)
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
@@ -85,7 +82,7 @@ def _inputs(batch: object, model: nn.Module) -> object:
     raise ArgumentError(
         f"A batch is or begins with a {type(batch).__name__}; it must be a tensor, a mapping of "
         "keyword inputs, a dataclass, or a tuple that begins with one of them. Map your loader to "
-        "the inputs.",
+        "the inputs."
     )
 
 

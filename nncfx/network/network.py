@@ -82,16 +82,13 @@ class NNCFNetwork(HookedModule):
             raise TracingError(
                 f"This {type(self).__name__} has no hooks: its class has its own way to be copied "
                 "(__reduce__), which makes a new model. Wrap a model of another class that holds "
-                "the same layers.",
+                "the same layers."
             )
         return store
 
     @override
     def named_modules(
-        self,
-        memo: set[nn.Module] | None = None,
-        prefix: str = "",
-        remove_duplicate: bool = True,
+        self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Module]]:
         seen = set() if memo is None else memo
         is_new = self not in seen
@@ -155,7 +152,7 @@ class NNCFNetwork(HookedModule):
     def _replicate_for_data_parallel(self) -> Any:
         raise TracingError(
             "nn.DataParallel copies modules without their hooks and cannot run a wrapped model. "
-            "Use DistributedDataParallel, one process per device.",
+            "Use DistributedDataParallel, one process per device."
         )
 
 
@@ -327,7 +324,7 @@ class NNCFInterface:
         """Remove the insertions of `algorithm`, and its hooks if committed; none is fine."""
         registered = self._state.registered
         self.discard(
-            frozenset(number for number, one in registered.items() if one.algorithm == algorithm),
+            frozenset(number for number, one in registered.items() if one.algorithm == algorithm)
         )
 
     def discard(self, numbers: frozenset[int]) -> None:
@@ -368,5 +365,5 @@ def inputs_for(model: nn.Module, example_inputs: ExampleInputs | None) -> Exampl
         return model.nncf.example_inputs
     raise ArgumentError(
         f"There are no example inputs, and {type(model).__name__} is not wrapped, so that it "
-        f"brings none. Pass {INPUT_FORMS}.",
+        f"brings none. Pass {INPUT_FORMS}."
     )

@@ -38,7 +38,7 @@ def strip(model: nn.Module, *, inplace: bool = False) -> nn.Module:
     if not isinstance(model, NNCFNetwork):
         raise TracingError(
             f"{type(model).__name__} is not wrapped, so there is nothing to strip. "
-            "Pass the model that nncfx.wrap returned.",
+            "Pass the model that nncfx.wrap returned."
         )
     check_strippable(model)
     if has_shards(model):
@@ -74,7 +74,7 @@ def check_strippable(model: NNCFNetwork) -> None:
                 "an average of its weights, load the average's state_dict into that model first. "
                 "Of any copy, nncfx.thin(model).model and nncfx.storage.save keep quantizers, "
                 f"export_onnx takes it as it is, and model.nncf.remove('{insertion.algorithm}') "
-                "takes the hook away.",
+                "takes the hook away."
             )
 
 

@@ -19,12 +19,7 @@ from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_check import require_module
 from nncfx.tracing.calls.module_walk import named_modules
-from nncfx.tracing.hooks.dynamic_class import (
-    ClassSpec,
-    HookedModule,
-    change_class,
-    restore_class,
-)
+from nncfx.tracing.hooks.dynamic_class import ClassSpec, HookedModule, change_class, restore_class
 from nncfx.tracing.hooks.installation import unhooked, uninstall
 from nncfx.tracing.hooks.sites import Insertion
 from nncfx.tracing.hooks.store import STORE, HookStore
@@ -83,7 +78,7 @@ def _wrapped(
     if hasattr(model, "nncf"):
         raise TracingError(
             f"{type(model).__name__} cannot be wrapped: it has a 'nncf' of its own, and behind "
-            "model.nncf is what wrapping adds. Give its own another name.",
+            "model.nncf is what wrapping adds. Give its own another name."
         )
     _own_stateless(modules)
     traces = traces_of_shapes(model, (example_inputs, *further_inputs))
@@ -95,7 +90,7 @@ def _wrapped(
     except TypeError as error:
         raise TracingError(
             f"{type(model).__name__} cannot be wrapped: its class admits no subclass ({error}). "
-            "Wrap the Python module that it was made from.",
+            "Wrap the Python module that it was made from."
         ) from error
     model.__dict__[STORE] = HookStore()
     model.__dict__[STATE] = WrapState(graph, wiring, example_inputs, tuple(further_inputs))
@@ -130,25 +125,25 @@ def _check_wrappable(model: nn.Module, name: str, module: nn.Module) -> None:
     if isinstance(module, NNCFNetwork):
         raise TracingError(
             f"{type(model).__name__} cannot be wrapped: {where} wrapped already. "
-            "Use model.nncf of the wrapped one, or nncfx.unwrap it first.",
+            "Use model.nncf of the wrapped one, or nncfx.unwrap it first."
         )
     if isinstance(module, HookedModule) and not _is_stateless(module):
         raise TracingError(
             f"{type(model).__name__} cannot be wrapped: {where} part of another wrapped model too "
             "and carries its hooks. Wrap one model that holds both, or copy.deepcopy this one "
-            "before either is wrapped.",
+            "before either is wrapped."
         )
     # by the module's name, since importing torch._dynamo takes a second
     is_made = type(module).__module__.startswith("torch._dynamo.eval_frame")
     if is_made or module._compiled_call_impl is not None:  # noqa: SLF001 (what nn.Module.compile sets)
         raise TracingError(
             f"{type(model).__name__} cannot be wrapped: {where} compiled, and what it calls is no "
-            "longer seen. Wrap the model first, and compile what nncfx.wrap returns.",
+            "longer seen. Wrap the model first, and compile what nncfx.wrap returns."
         )
     if isinstance(module, torch.jit.ScriptModule):
         raise TracingError(
             f"{type(model).__name__} cannot be wrapped: {where} TorchScript, whose calls are not "
-            "seen. Wrap the Python module that it was made from.",
+            "seen. Wrap the Python module that it was made from."
         )
 
 
@@ -192,7 +187,7 @@ def unwrap(model: nn.Module) -> nn.Module:
     if not isinstance(model, NNCFNetwork):
         raise TracingError(
             f"{type(model).__name__} is not wrapped, so there is nothing to unwrap. "
-            "Pass the model that nncfx.wrap returned.",
+            "Pass the model that nncfx.wrap returned."
         )
     with gathered(model):
         uninstall(model)

@@ -2,14 +2,7 @@
 
 from nncfx.objectives.direction import Maximize, Minimize
 from nncfx.objectives.objective import Objective
-from nncfx.objectives.ready import (
-    file_size,
-    footprint,
-    latency,
-    macs,
-    parameters,
-    throughput,
-)
+from nncfx.objectives.ready import file_size, footprint, latency, macs, parameters, throughput
 from nncfx.objectives.subject import Subject
 
 __all__ = [

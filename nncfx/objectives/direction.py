@@ -14,10 +14,7 @@ Measurable: TypeAlias = Objective | Callable[[Any], float]
 
 
 def Maximize(  # noqa: N802 (spelt as in Condensa's Listing 1)
-    what: Measurable,
-    *,
-    name: str | None = None,
-    unit: str | None = None,
+    what: Measurable, *, name: str | None = None, unit: str | None = None
 ) -> Objective:
     """Return `what` as an objective of which more is better.
 
@@ -38,10 +35,7 @@ def Maximize(  # noqa: N802 (spelt as in Condensa's Listing 1)
 
 
 def Minimize(  # noqa: N802 (spelt as in Condensa's Listing 1)
-    what: Measurable,
-    *,
-    name: str | None = None,
-    unit: str | None = None,
+    what: Measurable, *, name: str | None = None, unit: str | None = None
 ) -> Objective:
     """Return `what` as an objective of which less is better; otherwise as `Maximize`.
 
@@ -53,11 +47,7 @@ def Minimize(  # noqa: N802 (spelt as in Condensa's Listing 1)
 
 
 def _directed(
-    what: Measurable,
-    *,
-    maximize: bool,
-    name: str | None,
-    unit: str | None,
+    what: Measurable, *, maximize: bool, name: str | None, unit: str | None
 ) -> Objective:
     if isinstance(what, Objective):
         return replace(
@@ -69,7 +59,7 @@ def _directed(
     if not callable(what):
         raise ArgumentError(
             f"{what!r} is neither an objective nor a function; pass one of footprint, macs, "
-            "parameters, throughput, latency, file_size, or a function (model) -> float.",
+            "parameters, throughput, latency, file_size, or a function (model) -> float."
         )
     return Objective(
         name=_function_name(what) if name is None else name,

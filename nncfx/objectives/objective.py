@@ -32,12 +32,12 @@ class Objective:
         """Refuse what no report could name and no search could call."""
         if not self.name.strip():
             raise ArgumentError(
-                "An objective has an empty name; reports and journals need one. Pass name='...'.",
+                "An objective has an empty name; reports and journals need one. Pass name='...'."
             )
         if not callable(self.measure):
             raise ArgumentError(
                 f"'measure' of objective '{self.name}' is {self.measure!r}, which cannot be "
-                "called; pass a function that takes the candidate and returns a number.",
+                "called; pass a function that takes the candidate and returns a number."
             )
 
     @property
@@ -60,19 +60,19 @@ class Objective:
             if machine_fault(error) is not None:
                 raise
             raise ArgumentError(
-                f"Objective '{self.name}' cannot measure the model: {error_text(error)}",
+                f"Objective '{self.name}' cannot measure the model: {error_text(error)}"
             ) from error
         try:
             number = one_number(value)
         except ValueError as error:
             raise ArgumentError(
                 f"Objective '{self.name}' measured {value!r}, a {type(value).__name__}; "
-                "it must return one number.",
+                "it must return one number."
             ) from error
         if not math.isfinite(number):
             raise ArgumentError(
                 f"Objective '{self.name}' measured {number}; a search can only compare finite "
-                "numbers. Mend the measurement, or raise an error for a candidate that has none.",
+                "numbers. Mend the measurement, or raise an error for a candidate that has none."
             )
         return number
 

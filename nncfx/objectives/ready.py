@@ -17,10 +17,7 @@ parameters: Final = Objective("parameters", "", maximize=False, measure=methodca
 """Number of parameters, zeros included."""
 
 throughput: Final = Objective(
-    "throughput",
-    "examples/s",
-    maximize=True,
-    measure=methodcaller("throughput"),
+    "throughput", "examples/s", maximize=True, measure=methodcaller("throughput")
 )
 """Examples per second on the chosen runtime."""
 

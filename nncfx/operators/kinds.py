@@ -72,7 +72,7 @@ def register_operator(one: Operator) -> None:
         raise ArgumentError(
             f"'{one.kind}', the kind of the operation '{one.name}', is none that descriptions of "
             f"targets name.{did_you_mean(one.kind, KINDS)} Leave it at '{OTHER}', or use one of "
-            f"{', '.join(sorted(KINDS))}.",
+            f"{', '.join(sorted(KINDS))}."
         )
     _BY_FUNCTION.update(dict.fromkeys(one.functions, one))
 

@@ -127,11 +127,7 @@ def row(  # noqa: PLR0913 (the columns of the table)
 
 
 def rows(
-    operations: str,
-    *,
-    kind: str = OTHER,
-    work: Work = "pointwise",
-    channels: str = "pointwise",
+    operations: str, *, kind: str = OTHER, work: Work = "pointwise", channels: str = "pointwise"
 ) -> tuple[Operator, ...]:
     """Return one row for each operation between commas, with all spellings of each function.
 

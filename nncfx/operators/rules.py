@@ -55,7 +55,7 @@ class Rules(Generic[_Rule]):
                 raise ArgumentError(
                     f"'{word}' is neither {self._what} nor a function of torch, as addresses "
                     "spell it, so a rule for it would never be used."
-                    f"{did_you_mean(word, self._words)}",
+                    f"{did_you_mean(word, self._words)}"
                 )
 
         def attach(rule: _Rule) -> _Rule:

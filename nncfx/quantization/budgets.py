@@ -49,7 +49,7 @@ def metric_of(evaluate: Evaluate, model: nn.Module) -> float:
             raise
         raise ArgumentError(
             f"evaluate returned a {type(found).__name__} that is no number. Return the metric of "
-            "the model it is given, higher is better, such as an accuracy in [0, 1].",
+            "the model it is given, higher is better, such as an accuracy in [0, 1]."
         ) from error
 
 
@@ -62,10 +62,10 @@ def check_budget(budget: object, evaluate: object, counted: str) -> None:
     if not isinstance(budget, Points | Bytes):
         raise ArgumentError(
             f"budget is {budget!r}; it says what must hold: Points(0.5) for a metric that is at "
-            f"most 0.5 lower, or Bytes(200_000) for {counted} of at most that size.",
+            f"most 0.5 lower, or Bytes(200_000) for {counted} of at most that size."
         )
     if isinstance(budget, Points) and evaluate is None:
         raise ArgumentError(
             f"A budget of {budget} needs the metric: pass evaluate=lambda model: ..., higher is "
-            "better.",
+            "better."
         )

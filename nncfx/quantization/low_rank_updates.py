@@ -73,7 +73,7 @@ class LowRankUpdates:
             raise ArgumentError(f"rank is {rank}; an update has at least rank 1. Write 8.")
         if any(one.algorithm == _ALGORITHM for one in model.nncf.hooks):
             raise ArgumentError(
-                "The model has low-rank updates already. Train those, or absorb them first.",
+                "The model has low-rank updates already. Train those, or absorb them first."
             )
         self._model = model
         self._weights = _weights(model, scopes)
@@ -136,6 +136,6 @@ def _weights(
     if not found:
         raise GraphError(
             "No matrix there has a quantizer, so there is nothing to train for. Quantize the "
-            "model first: nncfx.quantization.quantize_weights(model, batches, bits=4).",
+            "model first: nncfx.quantization.quantize_weights(model, batches, bits=4)."
         )
     return found

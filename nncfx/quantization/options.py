@@ -61,14 +61,14 @@ class QuantizeOptions:
         if self.rounding is not None and self.rounding not in known:
             raise ArgumentError(
                 f"There is no rounding '{self.rounding}'; known are {', '.join(known)}."
-                f"{did_you_mean(self.rounding, known)}",
+                f"{did_you_mean(self.rounding, known)}"
             )
         for name in ("activation_range", "weight_range"):
             asked = getattr(self, name)
             if asked is not None and not isinstance(asked, RangeRequest):
                 raise ArgumentError(
                     f"{name} is {asked!r}. Write it as RangeRequest(method='percentile'), of "
-                    "nncfx.quantization.",
+                    "nncfx.quantization."
                 )
 
 
@@ -149,7 +149,7 @@ def preset_requests(preset: Preset, hardware: Hardware) -> tuple[SpecRequest, Sp
     if preset not in _PRESETS:
         raise ArgumentError(
             f"There is no preset '{preset}'; known are {', '.join(_PRESETS[:-1])} and "
-            f"{_PRESETS[-1]}.{did_you_mean(preset, _PRESETS)}",
+            f"{_PRESETS[-1]}.{did_you_mean(preset, _PRESETS)}"
         )
     is_symmetric = preset == "performance" or hardware.symmetric_activations
     activations = SpecRequest(mode="symmetric" if is_symmetric else "asymmetric")

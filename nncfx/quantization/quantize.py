@@ -183,7 +183,7 @@ def _check_not_quantized(model: nn.Module) -> None:
     if any(one.algorithm == QuantizationPlan.algorithm for one in hooks):
         raise ArgumentError(
             "The model carries quantizers already. Call "
-            f"model.nncf.remove('{QuantizationPlan.algorithm}') first, or go on with it as it is.",
+            f"model.nncf.remove('{QuantizationPlan.algorithm}') first, or go on with it as it is."
         )
 
 
@@ -197,7 +197,7 @@ def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Ite
     except StopIteration as error:
         raise ArgumentError(
             "There are no batches to calibrate with. Pass an iterable with at least one; a "
-            "generator that was read before is empty.",
+            "generator that was read before is empty."
         ) from error
     example = inputs_in(first, model)
     warn_unused_inputs(first, model)
@@ -211,7 +211,7 @@ def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Ite
         raise TracingError(
             f"{error} It was called with ({', '.join(given)}) of the first calibration batch, a "
             f"{type(first).__name__}. Map your loader to the inputs, such as "
-            "[(batch['image'],) for batch in loader]; labels may come behind them in a tuple.",
+            "[(batch['image'],) for batch in loader]; labels may come behind them in a tuple."
         ) from error
     return network, itertools.chain([first], iterator)
 
@@ -305,7 +305,7 @@ def _report(plan: QuantizationPlan, hardware: Hardware, packed_mend: str) -> Non
         raise CompressionError(
             f"Nothing in the model can be quantized for {plan.hardware}: "
             f"{'; '.join(sorted(reasons)[:5]) or 'it computes nothing in float'}. "
-            f"{mend}",
+            f"{mend}"
         )
     warn_of_plan(plan)
     _warn_slow_weights(plan, hardware)

@@ -138,7 +138,7 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     if not (isinstance(model, NNCFNetwork) or example_inputs is not None or batches):
         raise ArgumentError(
             "The model is not wrapped, and neither example_inputs nor calibration batches say "
-            "what it reads. Pass example_inputs=.",
+            "what it reads. Pass example_inputs=."
         )
     wrapped = own_model(model, inplace=inplace)
     if not isinstance(wrapped, NNCFNetwork):
@@ -159,18 +159,18 @@ def _check(bits: int, group_size: int | None, method: str, *, has_batches: bool)
     if bits not in {4, 8}:
         raise ArgumentError(
             f"bits is {bits}; runtimes that compute with packed weights take 8 or 4. "
-            "Write one of them; quantize_mixed(..., weights_only=True) takes both, by layer.",
+            "Write one of them; quantize_mixed(..., weights_only=True) takes both, by layer."
         )
     if group_size is not None and group_size < 1:
         raise ArgumentError(
             f"group_size is {group_size}; a group has at least one weight. Runtimes take 16, 32, "
-            "64, 128 or 256.",
+            "64, 128 or 256."
         )
     require_known("method", method, _METHODS)
     if method == "gptq" and not has_batches:
         raise ArgumentError(
             "The method 'gptq' rounds by what layers read, and there are no calibration batches. "
-            "Pass some, or method='round'.",
+            "Pass some, or method='round'."
         )
 
 
@@ -253,13 +253,13 @@ def _check_found(
     if not planned and is_rounded:
         raise ArgumentError(
             "All weights outside of ignored_scopes pass quantizers already. Quantize the float "
-            "model, or go on with this one as it is.",
+            "model, or go on with this one as it is."
         )
     if not planned:
         raise GraphError(
             "The model has no linear, convolutional, recurrent or embedding layer outside of "
             "ignored_scopes whose weight is a parameter, so there is nothing to quantize."
-            + (codes_mend(model) or mend),
+            + (codes_mend(model) or mend)
         )
     if mend:
         _LOGGER.warning("quantize_weights leaves weights alone that are no parameters.%s", mend)

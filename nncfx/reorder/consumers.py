@@ -151,10 +151,7 @@ def readers_of(model: nn.Module, graph: NNCFGraph) -> Mapping[str, list[Operatio
 
 
 def plain_layer(
-    model: nn.Module,
-    weight: str,
-    columns_axis: int,
-    reading: list[Operation],
+    model: nn.Module, weight: str, columns_axis: int, reading: list[Operation]
 ) -> bool:
     """Return whether a weight is that of a convolution or linear layer, and read as such only.
 

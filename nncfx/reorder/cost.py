@@ -35,9 +35,7 @@ class Reading(LayerWork, Protocol):
 
 
 def cheapest_readings(
-    lives: Sequence[npt.NDArray[np.bool_]],
-    readings: Sequence[Reading],
-    cost: SelectionCost,
+    lives: Sequence[npt.NDArray[np.bool_]], readings: Sequence[Reading], cost: SelectionCost
 ) -> list[npt.NDArray[np.int64]]:
     """Return which channels of one tensor each layer reads that reads it.
 
@@ -121,10 +119,7 @@ def _aligned(count: int, alignment: Alignment) -> int:
 
 
 def _cost(
-    chosen: npt.NDArray[np.int64],
-    width: int,
-    reading: Reading,
-    cost: SelectionCost,
+    chosen: npt.NDArray[np.int64], width: int, reading: Reading, cost: SelectionCost
 ) -> float:
     each = reading.macs * cost.mac_ns + reading.pixels * cost.read_number_ns
     computed = _aligned(len(chosen), cost.alignment) * each

@@ -20,9 +20,7 @@ Keep: TypeAlias = Tensor | npt.NDArray[np.bool_] | Iterable[int]
 
 
 def keep_inputs(
-    model: nn.Module,
-    example_inputs: ExampleInputs,
-    keeps: Mapping[str, Keep],
+    model: nn.Module, example_inputs: ExampleInputs, keeps: Mapping[str, Keep]
 ) -> nn.Module:
     """Return a copy of `model` whose layers have zero columns for the channels they do not keep.
 
@@ -47,7 +45,7 @@ def keep_inputs(
         if layer not in places:
             raise GraphError(
                 f"No layer '{layer}' reads channels that another layer creates."
-                f"{_known(layer, places)}",
+                f"{_known(layer, places)}"
             )
         name, axis, removable = places[layer]
         weight = copied.get_parameter(name)
@@ -56,7 +54,7 @@ def keep_inputs(
         if len(fixed):
             raise ArgumentError(
                 f"keeps['{layer}'] leaves out channel {fixed[0]}, which cannot go: it is an input "
-                "of the model or a constant, which no layer creates. Let the layer keep it.",
+                "of the model or a constant, which no layer creates. Let the layer keep it."
             )
         with torch.no_grad():
             weight.index_fill_(axis, torch.from_numpy(gone).to(weight.device), 0)
@@ -88,20 +86,20 @@ def _gone(layer: str, keep: Keep, width: int) -> npt.NDArray[np.int64]:
         if kept.shape != (width,):
             raise ArgumentError(
                 f"{place} has the shape {tuple(kept.shape)}, but the layer has {width} input "
-                f"channels. Give one bool per channel: shape ({width},).",
+                f"channels. Give one bool per channel: shape ({width},)."
             )
     else:
         ids = checked_channels(keep.tolist() if isinstance(keep, Tensor) else keep, place)
         if max(ids, default=0) >= width:
             raise ArgumentError(
                 f"{place} holds channel {max(ids)}, but the layer has {width} input channels, "
-                f"whose ids end at {width - 1}. Name channels that it has.",
+                f"whose ids end at {width - 1}. Name channels that it has."
             )
         kept = np.zeros(width, dtype=np.bool_)
         kept[ids] = True
     if not kept.any():
         raise ArgumentError(
             f"{place} keeps nothing; a layer reads one channel at least. Keep the most important "
-            "one, or take the layer out of the model.",
+            "one, or take the layer out of the model."
         )
     return np.flatnonzero(~kept)

@@ -11,12 +11,7 @@ from itertools import pairwise
 from nncfx.errors import ArgumentError
 from nncfx.graph.consecutive_ones import contiguous_tree, frontier
 from nncfx.graph.contiguous_subset import contiguous_subset
-from nncfx.reorder.keeps import (
-    checked_channels,
-    checked_keeps,
-    checked_size,
-    checked_weights,
-)
+from nncfx.reorder.keeps import checked_channels, checked_keeps, checked_size, checked_weights
 
 
 def channel_order(
@@ -77,11 +72,7 @@ def channel_order(
     return [channels[position] for position in frontier(tree)]
 
 
-def _channels(
-    kept: list[frozenset[int]],
-    blocks: list[list[int]],
-    size: int | None,
-) -> list[int]:
+def _channels(kept: list[frozenset[int]], blocks: list[list[int]], size: int | None) -> list[int]:
     """Return all channels in their own order: ascending, or as the producers give them."""
     named = frozenset().union(*kept)
     if size is not None:

@@ -63,10 +63,7 @@ def channel_reads(order: Iterable[int], keeps: Iterable[Iterable[int]]) -> list[
 
 
 def copied_channels(
-    order: Iterable[int],
-    keeps: Iterable[Iterable[int]],
-    *,
-    weights: Sequence[float] | None = None,
+    order: Iterable[int], keeps: Iterable[Iterable[int]], *, weights: Sequence[float] | None = None
 ) -> float:
     """Return how many channels the consumers copy in all, each times its consumer's weight.
 
@@ -90,10 +87,7 @@ def copied_channels(
 
 
 def _read(
-    consumer: int,
-    keep: frozenset[int],
-    channels: list[int],
-    position_of: dict[int, int],
+    consumer: int, keep: frozenset[int], channels: list[int], position_of: dict[int, int]
 ) -> ChannelRead:
     """Return how one consumer reads the channels that it keeps."""
     for channel in sorted(keep):

@@ -152,7 +152,7 @@ def reorder_channels(
         raise ExportError(
             f"{fault} Channels were put in a new order at {_listed(orders)}; somewhere the code "
             "depends on the order in a way that is not seen. The model is as it was; pass "
-            "reorder=False to leave the order.",
+            "reorder=False to leave the order."
         ) from fault
     notes = (_unmeasured(runtime), _unsaved(thinned, small, reads, runtime))
     return ReorderResult(
@@ -167,10 +167,7 @@ def reorder_channels(
 
 
 def _unsaved(
-    thinned: ThinResult,
-    small: nn.Module,
-    reads: Mapping[str, LayerRead],
-    target: Target | None,
+    thinned: ThinResult, small: nn.Module, reads: Mapping[str, LayerRead], target: Target | None
 ) -> str:
     """Return why the model did not become smaller, and the mend; nothing where it did."""
     if sum(one.numel() for one in small.parameters()) < thinned.parameters[0]:

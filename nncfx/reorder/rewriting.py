@@ -126,9 +126,7 @@ def rewritten(
 
 
 def _moved(
-    live: npt.NDArray[np.bool_],
-    places: Places,
-    key: tuple[str, int],
+    live: npt.NDArray[np.bool_], places: Places, key: tuple[str, int]
 ) -> npt.NDArray[np.bool_]:
     order = places.get(key, np.arange(len(live)))
     return np.concatenate([live[order], live[len(order) :]])
@@ -175,9 +173,7 @@ def _cut(
 
 
 def _positions(
-    consumers: list[Consumer],
-    lives: list[npt.NDArray[np.bool_]],
-    cost: SelectionCost | None,
+    consumers: list[Consumer], lives: list[npt.NDArray[np.bool_]], cost: SelectionCost | None
 ) -> list[_Positions]:
     """Return which channels each consumer reads; where none can be selected, all."""
     found = [np.arange(len(live)) for live in lives]

@@ -71,14 +71,14 @@ def _checked(readers: Iterable[Reader]) -> list[Reader]:
             if known != size:
                 raise ArgumentError(
                     f"'{space}' has {known} channels for one reader and {size} for another, so "
-                    "what produces it does not correspond. Give each space one size.",
+                    "what produces it does not correspond. Give each space one size."
                 )
         own = dict(reader.blocks)
         for space, channel in sorted(reader.keep):
             if not 0 <= channel < own.get(space, 0):
                 raise ArgumentError(
                     f"A reader of {', '.join(own)} needs channel {channel} of '{space}', which it "
-                    "does not read. Let keep name channels of its blocks.",
+                    "does not read. Let keep name channels of its blocks."
                 )
     return listed
 

@@ -51,10 +51,7 @@ class ChannelSelection(nn.Module):
     positions: Tensor | None
 
     def __init__(
-        self,
-        axis: int,
-        positions: Sequence[int],
-        shared: SharedGathers | None = None,
+        self, axis: int, positions: Sequence[int], shared: SharedGathers | None = None
     ) -> None:
         super().__init__()
         self.axis = axis
@@ -67,10 +64,7 @@ class ChannelSelection(nn.Module):
 
     @override
     def forward(
-        self,
-        layer: nn.Module,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        self, layer: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """Return the call of `layer` with the channels selected."""
         if args:
@@ -97,10 +91,7 @@ class ChannelSelection(nn.Module):
 
 
 def select_before(
-    layer: nn.Module,
-    axis: int,
-    positions: Sequence[int],
-    shared: SharedGathers | None = None,
+    layer: nn.Module, axis: int, positions: Sequence[int], shared: SharedGathers | None = None
 ) -> None:
     """Let `layer` read only the channels at `positions` of its input, in place.
 

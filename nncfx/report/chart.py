@@ -228,10 +228,7 @@ def _marks(study: StudyEvidence, series: PointSeries, x: Scale, y: Scale) -> tup
 
 
 def _comparison_marks(
-    study: StudyEvidence,
-    series: PointSeries,
-    x: Scale,
-    y: Scale,
+    study: StudyEvidence, series: PointSeries, x: Scale, y: Scale
 ) -> Iterable[Mark]:
     for sample in study.comparison:
         value = series.value(sample)
@@ -264,11 +261,7 @@ def outcome(study: StudyEvidence, sample: Sample) -> str:
 
 
 def _legend(
-    study: StudyEvidence,
-    series: PointSeries,
-    marks: Sequence[Mark],
-    *,
-    has_band: bool,
+    study: StudyEvidence, series: PointSeries, marks: Sequence[Mark], *, has_band: bool
 ) -> tuple[tuple[str, str], ...]:
     """Return what the chart shows as pairs of a swatch and words; nothing that it does not."""
     shapes = {mark.shape for mark in marks}

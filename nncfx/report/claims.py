@@ -99,7 +99,7 @@ def checks(evidence: Evidence) -> tuple[Claim, ...]:
                 f"at most {THINNING_BAR:.0e} is taken for equal in fp32",
                 # written so that nan is bad
                 verdict="good" if error <= THINNING_BAR else "bad",
-            ),
+            )
         )
     if evidence.file_accuracy is not None:
         found.append(_file(evidence, evidence.file_accuracy))

@@ -180,12 +180,7 @@ def layer_table(layers: Sequence[LayerRow]) -> tuple[LayerCells, ...]:
     return (*cells, _total(layers)) if len(layers) > 1 else cells
 
 
-def _trial(
-    study: StudyEvidence,
-    sample: Sample,
-    direct: Sample | None,
-    metric: str,
-) -> TrialCells:
+def _trial(study: StudyEvidence, sample: Sample, direct: Sample | None, metric: str) -> TrialCells:
     return TrialCells(
         number=str(sample.number),
         stage=sample.stage,

@@ -27,7 +27,7 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
         ".nncfx": "An entropy-coded file; nncfx.load reads it.",
         "Thinned": "Dead channels are removed, so that tensors are smaller.",
         "Masked": "Pruned weights are zero, and tensors have their sizes.",
-    },
+    }
 )
 """What each word means, in a sentence."""
 

@@ -69,7 +69,7 @@ class CausalLM:
             self.close()
             raise RuntimeFailure(
                 f"'{os.fspath(path)}' reads {', '.join(one.name for one in specs)} and no past: "
-                "it has no cache. Write it by nncfx.export.export_causal_lm.",
+                "it has no cache. Write it by nncfx.export.export_causal_lm."
             )
 
     def generate(
@@ -130,7 +130,7 @@ class CausalLM:
         if mask.shape != ids.shape or max_new_tokens < 1:
             raise ArgumentError(
                 f"input_ids are of shape {ids.shape}, attention_mask of {mask.shape}, and "
-                f"max_new_tokens is {max_new_tokens}. Both have one shape, and it is at least 1.",
+                f"max_new_tokens is {max_new_tokens}. Both have one shape, and it is at least 1."
             )
         return self._stream(ids, mask, max_new_tokens, choose)
 
@@ -163,7 +163,7 @@ def _matrix(value: object, name: str) -> Tokens:
     if array.ndim != 2 or array.size == 0:  # noqa: PLR2004 (batch x length)
         raise ArgumentError(
             f"{name} are of shape {array.shape}; they are batch x length: [[1, 2, 3]] is a "
-            "batch of one.",
+            "batch of one."
         )
     return array.astype(np.int64)
 

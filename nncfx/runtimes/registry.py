@@ -25,7 +25,7 @@ RUNTIMES: Final[Mapping[str, Runtime]] = MappingProxyType(
             TorchCompile(),
             AotInductor(),
         )
-    },
+    }
 )
 """Every runtime that nncfx knows, installed or not."""
 
@@ -44,6 +44,6 @@ def runtime_named(name: str | Runtime) -> Runtime:
     if name not in RUNTIMES:
         raise ArgumentError(
             f"There is no runtime '{name}'; the runtimes are {', '.join(sorted(RUNTIMES))}."
-            f"{did_you_mean(name, RUNTIMES)}",
+            f"{did_you_mean(name, RUNTIMES)}"
         )
     return RUNTIMES[name]

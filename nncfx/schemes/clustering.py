@@ -52,7 +52,7 @@ class Cluster(Scheme):
         if self.bits not in range(1, _MOST_BITS + 1):
             raise ArgumentError(
                 f"bits is {self.bits!r}; a code has 1 to {_MOST_BITS} bits. Deep Compression uses "
-                "8 for convolutions and 5 for linear layers.",
+                "8 for convolutions and 5 for linear layers."
             )
 
     @override

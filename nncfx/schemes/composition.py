@@ -39,7 +39,7 @@ class Compose(Scheme):
         if isinstance(self.schemes, Scheme) or not isinstance(self.schemes, Sequence):
             raise ArgumentError(
                 f"Compose takes a list of schemes, not {self.schemes!r}. "
-                "Write Compose([Prune(), Quantize('float16')]).",
+                "Write Compose([Prune(), Quantize('float16')])."
             )
         if not self.schemes:
             raise ArgumentError("Compose has no schemes, so that it compresses nothing. List one.")
@@ -148,7 +148,7 @@ class FunctionScheme(Scheme):
             if one is not None and not callable(one):
                 raise ArgumentError(
                     f"{one!r} is not callable; a scheme is made of functions "
-                    "(model, level) -> None and, to undo, (model) -> None.",
+                    "(model, level) -> None and, to undo, (model) -> None."
                 )
 
     @override

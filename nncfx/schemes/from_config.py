@@ -31,7 +31,7 @@ _CLASSES: Final[Mapping[str, Any]] = MappingProxyType(
             Quantize,
             StructurePrune,
         )
-    },
+    }
 )
 
 

@@ -59,5 +59,5 @@ class HeadPrune(RowPrune):
 def _raise_unbound() -> NoReturn:
     raise CompressionError(
         "HeadPrune is not bound, and the weights alone do not say which of their rows are a head. "
-        "Bind it: HeadPrune().bind(nncfx.channels.analyze_channels(model, example_inputs)).",
+        "Bind it: HeadPrune().bind(nncfx.channels.analyze_channels(model, example_inputs))."
     )

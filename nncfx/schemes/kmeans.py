@@ -19,12 +19,7 @@ the values (Forgy)."""
 
 
 def kmeans_1d(
-    values: Tensor,
-    k: int,
-    *,
-    init: KMeansInit = "linear",
-    seed: int = 0,
-    max_steps: int = 100,
+    values: Tensor, k: int, *, init: KMeansInit = "linear", seed: int = 0, max_steps: int = 100
 ) -> Tensor:
     """Return at most `k` ascending centroids of flat `values`, by Lloyd's algorithm.
 
@@ -53,7 +48,7 @@ def kmeans_1d(
     if ordered.numel() == 0 or not torch.isfinite(ordered[[0, -1]]).all():
         raise CompressionError(
             f"{ordered.numel()} weights cannot be clustered; it takes at least one, and all "
-            "finite. Train the model to finite weights first.",
+            "finite. Train the model to finite weights first."
         )
     distinct: Tensor = torch.unique_consecutive(ordered)
     if distinct.numel() <= k:

@@ -24,7 +24,7 @@ LAYER_KINDS: Final[Mapping[str, tuple[type[nn.Module], ...]]] = MappingProxyType
         "lstm": (nn.LSTM, nn.LSTMCell),
         "gru": (nn.GRU, nn.GRUCell),
         "rnn": (nn.RNN, nn.RNNCell),
-    },
+    }
 )
 """The kinds of layers that schemes on single weights know, by name."""
 
@@ -68,12 +68,12 @@ def kinds_of(layers: Iterable[str]) -> tuple[type[nn.Module], ...]:
         if name not in LAYER_KINDS:
             raise ArgumentError(
                 f"{name!r} in layers is no kind of layer. Use some of "
-                f"{', '.join(LAYER_KINDS)}.{did_you_mean(str(name), LAYER_KINDS)}",
+                f"{', '.join(LAYER_KINDS)}.{did_you_mean(str(name), LAYER_KINDS)}"
             )
     if not names:
         raise ArgumentError(
             "layers is empty, so that the scheme would compress nothing. Use some of "
-            f"{', '.join(LAYER_KINDS)}.",
+            f"{', '.join(LAYER_KINDS)}."
         )
     return tuple(kind for name in names for kind in LAYER_KINDS[name])
 
@@ -138,7 +138,7 @@ def matching_modules(model: nn.Module, patterns: Iterable[str]) -> frozenset[str
         if not hits:
             raise GraphError(
                 f"'{pattern}' in ignored matches no module, so that nothing would be left out. "
-                f"Use a dotted name of model.named_modules().{did_you_mean(pattern, names)}",
+                f"Use a dotted name of model.named_modules().{did_you_mean(pattern, names)}"
             )
         found.update(hits)
     return frozenset(found)
@@ -164,6 +164,6 @@ def _layers_of(name: str, module: nn.Module) -> Iterator[Layer]:
             f"'{name}' ({type(module).__name__}) has no plain weight to compress; it is "
             "parametrized or not yet initialised. Bake parametrizations in "
             "(torch.nn.utils.parametrize.remove_parametrizations), run the model once, or ignore "
-            "the module.",
+            "the module."
         )
     yield Layer(name=name, module=module, weight=plain, bias=raw.get("bias"))

@@ -61,12 +61,12 @@ class LowRank(Scheme):
         if self.energy is not None and not 0 < self.energy <= 1:
             raise ArgumentError(
                 f"energy is {self.energy!r}; it is the fraction of the squared singular values "
-                "that stays and lies in (0, 1]. Write 0.9 for 90 %.",
+                "that stays and lies in (0, 1]. Write 0.9 for 90 %."
             )
         if self.rank is not None and self.energy is not None:
             raise ArgumentError(
                 f"rank is {self.rank} and energy is {self.energy}; each alone says which rank "
-                "a weight has. Give one of them, or none, so that the level says it.",
+                "a weight has. Give one of them, or none, so that the level says it."
             )
 
     @override
@@ -77,7 +77,7 @@ class LowRank(Scheme):
             if not torch.isfinite(matrix).all():
                 raise CompressionError(
                     f"'{layer.name}.{layer.weight_name}' has entries that are not finite, and so "
-                    "no singular values. Train the model to finite weights first.",
+                    "no singular values. Train the model to finite weights first."
                 )
             with torch.no_grad():
                 low = truncate_rank(matrix, self._rank(matrix, level))
@@ -165,7 +165,7 @@ def factorize(
         if type(layer.module) not in _FACTORS:
             raise CompressionError(
                 f"'{layer.name}' carries hooks of nncfx, which would lose the weight they stand "
-                "on. Strip the model first: factorize(nncfx.strip(model)).",
+                "on. Strip the model first: factorize(nncfx.strip(model))."
             )
         if readers.count(id(layer.weight)) == 1 and not _is_grouped(layer.module):
             pair = _pair(layer, tolerance)

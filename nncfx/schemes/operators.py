@@ -70,12 +70,12 @@ def threshold(values: Tensor, density: float) -> float:
     if count == 0:
         raise CompressionError(
             f"A density of {density:g} keeps none of {magnitudes.numel()} entries, and a model "
-            "of zeros computes nothing. Use a lower level.",
+            "of zeros computes nothing. Use a lower level."
         )
     if torch.isnan(magnitudes).any():
         raise CompressionError(
             "The weights have NaN entries, which have no magnitude to rank by. Train the model "
-            "to finite weights first.",
+            "to finite weights first."
         )
     return float(torch.kthvalue(magnitudes, magnitudes.numel() - count + 1).values)
 
@@ -109,7 +109,7 @@ def block_scores(weight: Tensor, block_size: Sequence[int], criterion: Criterion
     if len(size) != len(shape) or any(b < 1 or n % b for n, b in zip(shape, size, strict=False)):
         raise ArgumentError(
             f"blocks of {size} do not tile a weight of {shape}; a block needs as many axes as the "
-            "weight, and each extent must divide the weight's. Choose divisors.",
+            "weight, and each extent must divide the weight's. Choose divisors."
         )
     axes = len(shape)
     tiled = weight.reshape([e for n, b in zip(shape, size, strict=True) for e in (n // b, b)])
@@ -141,7 +141,7 @@ def block_mask(
             raise ArgumentError(
                 f"align is {align}, but the weight of shape {tuple(weight.shape)} has "
                 f"{scores.numel()} blocks; a multiple of align must exist. Use an align from 1 "
-                f"to {scores.numel()}.",
+                f"to {scores.numel()}."
             )
         order = torch.argsort(scores.flatten(), descending=True, stable=True)
         mask = torch.zeros_like(scores, dtype=torch.bool).flatten()
@@ -169,10 +169,7 @@ def blockprune(
 
 
 def row_mask(
-    weight: Tensor,
-    threshold: float,
-    criterion: Criterion = "l2norm",
-    align: int | None = None,
+    weight: Tensor, threshold: float, criterion: Criterion = "l2norm", align: int | None = None
 ) -> Tensor:
     """Return o bools: which rows (filters, neurons) of an `o x ...` weight reach `threshold`.
 
@@ -199,7 +196,7 @@ def filter_prune(
     if weight.ndim != 4:  # noqa: PLR2004 (o x i x k x k)
         raise ArgumentError(
             f"filter_prune takes an o x i x k x k weight, but this one has shape "
-            f"{tuple(weight.shape)}. Use neuron_prune for o x i, or blockprune.",
+            f"{tuple(weight.shape)}. Use neuron_prune for o x i, or blockprune."
         )
     return _rows_prune(weight, bias, row_mask(weight, threshold, criterion, align))
 
@@ -220,7 +217,7 @@ def neuron_prune(
     if weight.ndim != 2:  # noqa: PLR2004 (o x i)
         raise ArgumentError(
             f"neuron_prune takes an o x i weight, but this one has shape {tuple(weight.shape)}. "
-            "Use filter_prune for o x i x k x k, or blockprune.",
+            "Use filter_prune for o x i x k x k, or blockprune."
         )
     return _rows_prune(weight, bias, row_mask(weight, threshold, criterion, align))
 
@@ -235,7 +232,7 @@ def float_dtype(dtype: str | torch.dtype) -> torch.dtype:
     if name not in _DTYPES:
         raise ArgumentError(
             f"dtype {name!r} is not a floating dtype that weights can be cast to. Use one of "
-            f"{', '.join(_DTYPES)}.{did_you_mean(name, _DTYPES)}",
+            f"{', '.join(_DTYPES)}.{did_you_mean(name, _DTYPES)}"
         )
     return _DTYPES[name]
 
@@ -255,7 +252,7 @@ def quantize(tensor: Tensor, dtype: str | torch.dtype) -> Tensor:
         return cast
     raise CompressionError(
         f"The largest magnitude, {float(tensor.abs().max()):g}, does not fit {cast.dtype}, whose "
-        f"largest is {torch.finfo(cast.dtype).max:g}. Use bfloat16, or rescale the layer.",
+        f"largest is {torch.finfo(cast.dtype).max:g}. Use bfloat16, or rescale the layer."
     )
 
 
@@ -275,7 +272,7 @@ def int8_grid(weight: Tensor) -> Tensor:
     if not torch.isfinite(weight).all():
         raise CompressionError(
             "The weights have entries that are not finite, which no grid holds. Train the model "
-            "to finite weights first.",
+            "to finite weights first."
         )
     rows = in_float64(weight.detach()).flatten(1)
     # of 127 of these steps, rounded, the same step is found again
@@ -298,10 +295,6 @@ def _reaches(scores: Tensor, threshold: float) -> Tensor:
     return scores.to(torch.promote_types(scores.dtype, torch.float32)) >= threshold
 
 
-def _rows_prune(
-    weight: Tensor,
-    bias: Tensor | None,
-    keep: Tensor,
-) -> tuple[Tensor, Tensor | None]:
+def _rows_prune(weight: Tensor, bias: Tensor | None, keep: Tensor) -> tuple[Tensor, Tensor | None]:
     rows = keep.view(-1, *[1] * (weight.ndim - 1))
     return weight.masked_fill(~rows, 0), None if bias is None else bias.masked_fill(~keep, 0)

@@ -95,7 +95,7 @@ class BlockPrune(Scheme):
         if not extents or min(extents) < 1:
             raise ArgumentError(
                 f"bs is {self.bs!r}; a block has an extent of at least 1 along every axis of the "
-                "weight. Write bs=(1, 4), or bs=4 for 4 x 4.",
+                "weight. Write bs=(1, 4), or bs=4 for 4 x 4."
             )
 
     @override
@@ -127,7 +127,7 @@ class BlockPrune(Scheme):
         if len(block) != len(shape) or any(n % b for n, b in zip(shape, block, strict=True)):
             raise CompressionError(
                 f"Blocks of {block} do not tile '{name}' of {shape}; each "
-                f"extent must divide the weight's. Choose divisors, or ignored=('{layer.name}',).",
+                f"extent must divide the weight's. Choose divisors, or ignored=('{layer.name}',)."
             )
         return operators.block_scores(layer.weight.detach(), block, self.criteria).flatten()
 
@@ -137,6 +137,6 @@ def _layers_to_prune(scheme: Scheme, layers: list[Layer]) -> list[Layer]:
     if not layers:
         raise CompressionError(
             f"{scheme!r} finds no layer that it could prune, so that every level would give the "
-            "same model. Check the model, `layers` and `ignored`, or choose another scheme.",
+            "same model. Check the model, `layers` and `ignored`, or choose another scheme."
         )
     return list({id(layer.weight): layer for layer in reversed(layers)}.values())[::-1]

@@ -118,7 +118,7 @@ class RowPrune(Scheme):
         if not layers:
             raise CompressionError(
                 f"{type(self).__name__} finds no layer that it could prune; it looks at "
-                f"{', '.join(kind.__name__ for kind in self.kinds)}. Choose another scheme.",
+                f"{', '.join(kind.__name__ for kind in self.kinds)}. Choose another scheme."
             )
         if exact_masks.check_level(level) == 0:
             return
@@ -136,7 +136,7 @@ class RowPrune(Scheme):
         if self.align is not None and layer.weight.shape[0] < self.align:
             raise CompressionError(
                 f"'{layer.name}' has {layer.weight.shape[0]} rows, fewer than align, which is "
-                f"{self.align}. Lower align, or ignore the layer: ignored=('{layer.name}',).",
+                f"{self.align}. Lower align, or ignore the layer: ignored=('{layer.name}',)."
             )
         keep = operators.row_mask(layer.weight, limit, self.criteria, self.align)
         layer.weight.masked_fill_(~keep.view(-1, *[1] * (layer.weight.ndim - 1)), 0)
@@ -158,7 +158,7 @@ class RowPrune(Scheme):
         raise CompressionError(
             f"{type(self).__name__} finds no channels that it could prune. "
             f"Fixed are {'; '.join(reasons[:_LISTED]) or 'none'}{more}. Choose a scheme for "
-            "other layers (FilterPrune: convolutions, NeuronPrune: linear layers), or Prune().",
+            "other layers (FilterPrune: convolutions, NeuronPrune: linear layers), or Prune()."
         )
 
     def _is_chosen(self, model: nn.Module, group_set: GroupSet) -> bool:
@@ -166,12 +166,7 @@ class RowPrune(Scheme):
         modules = [model.get_submodule(name) for name in _producers(group_set)]
         return all(isinstance(module, self.producer_kinds) for module in modules)
 
-    def _compress_groups(
-        self,
-        model: nn.Module,
-        sets: tuple[GroupSet, ...],
-        level: float,
-    ) -> None:
+    def _compress_groups(self, model: nn.Module, sets: tuple[GroupSet, ...], level: float) -> None:
         if exact_masks.check_level(level) == 0:
             return
         channels, weights = Channels(sets), _raw_parameters(model)

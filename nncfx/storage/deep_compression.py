@@ -78,7 +78,7 @@ def decode(data: bytes, layers: Sequence[LayerSpec]) -> dict[str, Layer]:
         except StorageError as error:
             raise StorageError(
                 f"Layer {name!r} (shape {tuple(shape)}, {bits} bits, {count} entries): {error} "
-                f"Check the order, shapes and bits of the layers.",
+                f"Check the order, shapes and bits of the layers."
             ) from error
     source.finish()
     return decoded
@@ -193,7 +193,7 @@ def _entries(layer: Layer, shape: tuple[int, ...], bits: int) -> Entries:
         if parts[part].shape != size or parts[part].dtype != np.float32:
             raise StorageError(
                 f"its {part} is {parts[part].dtype} of shape {parts[part].shape} "
-                f"and not float32 of shape {size}.",
+                f"and not float32 of shape {size}."
             )
     _check_reserved(np.ascontiguousarray(layer.codebook))
     flat = np.ascontiguousarray(layer.weight).reshape(-1)
@@ -204,7 +204,7 @@ def _entries(layer: Layer, shape: tuple[int, ...], bits: int) -> Entries:
     if not np.array_equal(again.view("<u4"), flat.view("<u4")):
         raise StorageError(
             "its entries do not give its weight; after a change of weight or codebook, "
-            "build a new Layer(weight, bias, codebook).",
+            "build a new Layer(weight, bias, codebook)."
         )
     return layer.entries
 
@@ -230,7 +230,7 @@ def _new_entries(flat: Floats, codebook: Floats) -> Entries:
     if strange.size:
         raise StorageError(
             f"the weight at flat position {int(strange[0])} is {flat[strange[0]]!s}, which is "
-            f"not in its codebook ({strange.size} such weights). Cluster the weights first.",
+            f"not in its codebook ({strange.size} such weights). Cluster the weights first."
         )
     codes = np.zeros(gaps.size, dtype=np.uint8)
     codes[~filler] = chosen

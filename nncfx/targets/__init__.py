@@ -4,13 +4,7 @@ from nncfx.operators import KINDS
 from nncfx.targets.alignment import Alignment
 from nncfx.targets.hardware import DTYPES, Descriptor, Hardware
 from nncfx.targets.known import TARGETS
-from nncfx.targets.lookup import (
-    hardware_named,
-    names,
-    target_named,
-    target_of_device,
-    target_with,
-)
+from nncfx.targets.lookup import hardware_named, names, target_named, target_of_device, target_with
 from nncfx.targets.selection_cost import SelectionCost
 from nncfx.targets.target import TARGET_KEY, Target
 from nncfx.targets.workarounds import WORKAROUNDS, Workaround

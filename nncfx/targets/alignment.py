@@ -24,7 +24,7 @@ class Alignment:
         for size in (self.multiple, self.step):
             if size is not None and size < 1:
                 raise ArgumentError(
-                    f"align is {size}; widths are multiples of 1 or more. Give 1 for any width.",
+                    f"align is {size}; widths are multiples of 1 or more. Give 1 for any width."
                 )
 
     def times(self, count: int) -> "Alignment":

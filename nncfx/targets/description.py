@@ -20,5 +20,5 @@ def read_description(kind: type[Description], text: str) -> Description:
         return decode(kind, load_object(text, what))
     except StorageError as error:
         raise ArgumentError(
-            f"The {what} has faults: {error} {kind.__name__}.to_json() shows how one is written.",
+            f"The {what} has faults: {error} {kind.__name__}.to_json() shows how one is written."
         ) from error

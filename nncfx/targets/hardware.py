@@ -21,7 +21,7 @@ DTYPES: Final[Mapping[str, int]] = MappingProxyType(
         "float16": 16,
         "bfloat16": 16,
         "float32": 32,
-    },
+    }
 )
 """The dtypes that a descriptor may name, and their widths in bits."""
 
@@ -44,7 +44,7 @@ class Descriptor:
             if dtype not in DTYPES:
                 raise ArgumentError(
                     f"'{dtype}' is no dtype of a hardware description; known are "
-                    f"{', '.join(DTYPES)}.{did_you_mean(dtype, DTYPES)}",
+                    f"{', '.join(DTYPES)}.{did_you_mean(dtype, DTYPES)}"
                 )
         if not self.inputs:
             raise ArgumentError("A descriptor names no input dtype. Give at least one.")
@@ -115,7 +115,7 @@ class Hardware:
                     raise ArgumentError(
                         f"The hardware '{self.name}' says that '{dtype}' costs {cost}; costs are "
                         f"not negative, and known dtypes are {', '.join(DTYPES)}."
-                        f"{did_you_mean(dtype, DTYPES)}",
+                        f"{did_you_mean(dtype, DTYPES)}"
                     )
         object.__setattr__(self, "operations", MappingProxyType(dict(self.operations)))
         named = [*self.operations, *self.quantized_outputs, *self.unified_scales]
@@ -124,12 +124,12 @@ class Hardware:
         if unknown:
             raise ArgumentError(
                 f"The hardware '{self.name}' names '{unknown[0]}', which is no kind of operation; "
-                f"known are {', '.join(sorted(KINDS))}.{did_you_mean(unknown[0], KINDS)}",
+                f"known are {', '.join(sorted(KINDS))}.{did_you_mean(unknown[0], KINDS)}"
             )
         if self.alignment < 1 or self.accumulator_bits < 1:
             raise ArgumentError(
                 f"The hardware '{self.name}' has alignment {self.alignment} and accumulators of "
-                f"{self.accumulator_bits} bits; both are at least 1.",
+                f"{self.accumulator_bits} bits; both are at least 1."
             )
 
     @override

@@ -32,9 +32,7 @@ _FUSED: Final = (
 
 
 def _byte_kernels(
-    activation: str,
-    weight: str,
-    elementwise: tuple[str, ...],
+    activation: str, weight: str, elementwise: tuple[str, ...]
 ) -> dict[str, tuple[Descriptor, ...]]:
     contraction = _one(activation, weight, output=activation)
     kinds = ("conv", "conv_transpose", "linear")
@@ -112,11 +110,7 @@ _HAGO_KERNELS: Final = Hardware(
         "add": (*_one("int32", output="int32"), _FLOAT),
         "conv": _one("int8", output="int32"),
         **dict.fromkeys(("relu", "clip", "max_pool"), _one("int32", output="int32")),
-        "concat": (
-            _FLOAT,
-            *_one("int8", output="int8"),
-            *_one("int32", output="int32"),
-        ),
+        "concat": (_FLOAT, *_one("int8", output="int8"), *_one("int32", output="int32")),
         "pad": (_FLOAT, *_one("int8", output="int8")),
         **dict.fromkeys(("linear", "avg_pool", "softmax", "mul", "sub", "view"), (_FLOAT,)),
     },

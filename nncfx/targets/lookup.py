@@ -22,8 +22,7 @@ def names(part: Literal["alignment", "copies", "kernels", "opset"] | None = None
 
 
 def target_named(
-    target: str | Target,
-    part: Literal["alignment", "copies", "kernels", "opset"] | None = None,
+    target: str | Target, part: Literal["alignment", "copies", "kernels", "opset"] | None = None
 ) -> Target:
     """Return the target of this name; a `Target` is returned as it is.
 
@@ -47,14 +46,14 @@ def target_named(
             known = names(part)
             raise ArgumentError(
                 f"There is no target '{target}'; the targets{_with(part)} are {', '.join(known)}."
-                f"{did_you_mean(name, known)} Describe another with nncfx.targets.Target.",
+                f"{did_you_mean(name, known)} Describe another with nncfx.targets.Target."
             )
         found = TARGETS[name]
     if part and getattr(found, part) is None:
         reason = found.missing.get(part, "nobody has described them")
         raise ArgumentError(
             f"The target '{found.name}' has no {PARTS[part]}: {reason}. Use one of "
-            f"{', '.join(names(part))}, or describe another with nncfx.targets.Target.",
+            f"{', '.join(names(part))}, or describe another with nncfx.targets.Target."
         )
     return found
 
@@ -99,7 +98,7 @@ def _read(path: Path) -> Target:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(
-            f"The target '{path}' cannot be read: {error}. Write it with Target.to_json().",
+            f"The target '{path}' cannot be read: {error}. Write it with Target.to_json()."
         ) from error
     return Target.from_json(text)
 

@@ -24,10 +24,7 @@ PARTS: Final = {
 }
 """What a target may lack, by the name of its field, in words."""
 
-_FORMER: Final = {
-    "fence_floats": "add_fusion_barriers",
-    "image_blocks": "space_to_depth_stem",
-}
+_FORMER: Final = {"fence_floats": "add_fusion_barriers", "image_blocks": "space_to_depth_stem"}
 """Names in files of before, which are still read."""
 
 
@@ -90,31 +87,31 @@ class Target:
         if not self.name or self.name.endswith(".json"):
             raise ArgumentError(
                 f"The target's name is '{self.name}', which is empty or reads as a file. "
-                "Write the runtime, or runtime-variant, such as 'onnxruntime-avx2'.",
+                "Write the runtime, or runtime-variant, such as 'onnxruntime-avx2'."
             )
         one, newest = self.opset, self.newest_opset
         if (one is None) != (newest is None) or (one or 0) > (newest or 0):
             raise ArgumentError(
                 f"The target '{self.name}' has opset {self.opset} and newest_opset "
                 f"{self.newest_opset}; it reads the one and all up to the other. Give both, in "
-                "order, or neither.",
+                "order, or neither."
             )
         if self.accuracy_level not in (1, 4):
             raise ArgumentError(
                 f"The target '{self.name}' has accuracy_level {self.accuracy_level}; packed "
-                "weights are multiplied with floats (1), or with inputs rounded to 8 bits (4).",
+                "weights are multiplied with floats (1), or with inputs rounded to 8 bits (4)."
             )
         known = {one.applied_by for one in WORKAROUNDS}
         if unknown := sorted(set(self.workarounds) - known):
             raise ArgumentError(
                 f"The target '{self.name}' names the workaround '{unknown[0]}', which the export "
                 f"does not know, so that nothing would be done. Write one of "
-                f"{', '.join(sorted(known))}, or leave it out.",
+                f"{', '.join(sorted(known))}, or leave it out."
             )
         if unknown := sorted(set(self.missing) - set(PARTS)):
             raise ArgumentError(
                 f"The target '{self.name}' says why '{unknown[0]}' is missing, which is no part "
-                f"of a target. Parts are {', '.join(PARTS)}.",
+                f"of a target. Parts are {', '.join(PARTS)}."
             )
 
     @property

@@ -36,7 +36,7 @@ def load_reference(text: str, folder: Path, key: str) -> object:
             known = [one for one in vars(module) if not one.startswith("_")]
             raise ConfigError(
                 f"{key}: '{home}' has no '{name}'.{did_you_mean(name, known)} It has "
-                f"{', '.join(sorted(known)[:20]) or 'nothing'}.",
+                f"{', '.join(sorted(known)[:20]) or 'nothing'}."
             )
         found = getattr(found, part)
     return found
@@ -112,7 +112,7 @@ def load_module(path: Path, key: str) -> ModuleType:
         if known is None:
             del sys.modules[path.stem]
         raise ConfigError(
-            f"{key}: '{path}' cannot be run: {error_text(error)}{_place(error)}. Mend it there.",
+            f"{key}: '{path}' cannot be run: {error_text(error)}{_place(error)}. Mend it there."
         ) from error
     _LOADED[path] = module
     return module
@@ -126,7 +126,7 @@ def _imported(name: str, key: str) -> ModuleType:
     except Exception as error:
         raise ConfigError(
             f"{key}: the module '{name}' cannot be imported: {error_text(error)}. "
-            "Install its package, or name a file: 'file.py:function'.",
+            "Install its package, or name a file: 'file.py:function'."
         ) from error
 
 

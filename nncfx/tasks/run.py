@@ -14,13 +14,7 @@ import torch
 from torch import nn
 
 from nncfx.compressor import Compressor
-from nncfx.errors import (
-    ArgumentError,
-    MachineError,
-    MissingExtraError,
-    NNCFXError,
-    StorageError,
-)
+from nncfx.errors import ArgumentError, MachineError, MissingExtraError, NNCFXError, StorageError
 from nncfx.evidence.evidence import Evidence
 from nncfx.locks import lock
 from nncfx.storage.formats.whole_file import read_object, read_text, write_text
@@ -169,7 +163,7 @@ def config_of(folder: str | Path) -> Path:
     if not file.is_file():
         raise StorageError(
             f"'{folder}' holds no run of 'nncfx compress'. A run of nncfx.Compressor goes on when "
-            "its script is started again with the same folder.",
+            "its script is started again with the same folder."
         )
     body = read_object(file, "run")
     config = body.get("config")
@@ -178,7 +172,7 @@ def config_of(folder: str | Path) -> Path:
     if not Path(config).is_file():
         raise StorageError(
             f"The config of this run, '{config}', is gone. Put it back, or start it where it is "
-            f"now: nncfx compress CONFIG --folder {shlex.quote(str(folder))}",
+            f"now: nncfx compress CONFIG --folder {shlex.quote(str(folder))}"
         )
     return Path(config)
 
@@ -195,7 +189,7 @@ def held(folder: Path) -> Iterator[None]:
         if not lock(handle):
             raise MachineError(
                 f"'{folder}' is in use by another run, and two would write over each other. Wait "
-                "for it to end, or give another --folder.",
+                "for it to end, or give another --folder."
             )
         yield
     finally:
@@ -249,7 +243,7 @@ def _begin(task: Task, folder: Path) -> None:
         if other != str(task.path):
             raise ArgumentError(
                 f"'{folder}' holds a run of '{other}', not of '{task.path}'. Give another "
-                "--folder, or delete this one.",
+                "--folder, or delete this one."
             )
         return
     export = task.config.export
@@ -258,7 +252,7 @@ def _begin(task: Task, folder: Path) -> None:
         if (folder / name).exists():
             raise ArgumentError(
                 f"'{folder / name}' is of no run of 'nncfx compress', and this one would write "
-                "over it. Give another --folder, or move the file.",
+                "over it. Give another --folder, or move the file."
             )
     write_text(known, text + "\n")
 

@@ -141,7 +141,7 @@ def _status(folder: Path) -> RunStatus:
         )
     raise StorageError(
         f"'{folder}' holds no run: there is no {JOURNAL}, no {PROGRESS} and no {RUN} in it. Give "
-        "the folder of a run.",
+        "the folder of a run."
     )
 
 
@@ -171,7 +171,7 @@ def _of_training(folder: Path, progress: Path) -> RunStatus:
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
             f"'{progress}' is no progress of a training ({error_text(error)}). Delete "
-            "it; the next epoch writes it again.",
+            "it; the next epoch writes it again."
         ) from error
 
 
@@ -288,7 +288,7 @@ def read_journal(journal: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str
         raise StorageError(f"'{journal}' is damaged: {error}.") from error
     except jsonschema.ValidationError as error:
         raise StorageError(
-            f"'{journal}' is no journal of a search: line 1, {error.json_path}: {error.message}.",
+            f"'{journal}' is no journal of a search: line 1, {error.json_path}: {error.message}."
         ) from error
     return header, [one for one in records if "lease" not in one]
 

@@ -19,12 +19,7 @@ from nncfx.config.option import options_of
 from nncfx.errors import ArgumentError, ConfigError
 from nncfx.objectives import Objective
 from nncfx.tasks.config import ACCURACY, DataSection, ModelSection, TaskConfig
-from nncfx.tasks.references import (
-    call_reference,
-    load_module,
-    load_reference,
-    reference_problem,
-)
+from nncfx.tasks.references import call_reference, load_module, load_reference, reference_problem
 from nncfx.tasks.weights import load_weights
 from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.model_copy import copy_of
@@ -80,7 +75,7 @@ class Task:
         if not isinstance(made, nn.Module):
             raise ConfigError(
                 f"model.factory: '{section.factory}' returned a {type(made).__name__}; it must "
-                "return a torch.nn.Module.",
+                "return a torch.nn.Module."
             )
         if section.weights is not None:
             made = load_weights(made, self.path.parent / section.weights)
@@ -105,7 +100,7 @@ class Task:
             raise ConfigError(
                 f"data.factory: '{section.factory}' returned {_told(made)}; it must return the "
                 "loaders {'train': ..., 'validation': ...}, with 'test' if there is one; or a "
-                "tuple of them in this order.",
+                "tuple of them in this order."
             )
         given = {name: loader for name, loader in made.items() if loader is not None}
         check_loaders(given)
@@ -136,7 +131,7 @@ class Task:
                 f"search.objective: '{search.objective}' is a {type(found).__name__}, which does "
                 "not say whether less or more is better. Write objective = Minimize(function) "
                 "or Maximize(function), of nncfx.objectives, where the function takes the model "
-                "and returns a number, and name that.",
+                "and returns a number, and name that."
             )
         return found
 
@@ -156,7 +151,7 @@ class Task:
         if self.config.data is None:
             raise ConfigError(
                 f"'{self.path}' has no section 'data', and no 'input_info' to make an example of. "
-                'Add one of them: "input_info": {"sample_size": [1, 3, 224, 224]}.',
+                'Add one of them: "input_info": {"sample_size": [1, 3, 224, 224]}.'
             )
         inputs, _ = first_batch("validation", self.data.validation)
         return cast("ExampleInputs", inputs)
@@ -167,7 +162,7 @@ class Task:
             if section.arguments:
                 raise ConfigError(
                     f"{key}.arguments: '{section.factory}' is a {type(found).__name__}, not a "
-                    "function that takes arguments. Take them out, or name a function.",
+                    "function that takes arguments. Take them out, or name a function."
                 )
             return copy_of(found) if isinstance(found, nn.Module) else found
         return call_reference(found, section.factory, f"{key}.factory", section.arguments)
@@ -177,7 +172,7 @@ class Task:
         if not callable(found):
             raise ConfigError(
                 f"{key}: '{text}' is a {type(found).__name__}, which cannot be called. Name a "
-                "function.",
+                "function."
             )
         return found
 
@@ -230,18 +225,18 @@ def _of_module(module: ModuleType, path: Path) -> TaskConfig:
             if name in given:
                 raise ConfigError(
                     f"'{path}' defines '{name}', and '{section}' says {given[name]!r}. Take one "
-                    "of them out.",
+                    "of them out."
                 )
             if section == "search" and not given:
                 raise ConfigError(
                     f"'{path}' defines 'objective', and has no 'search' that would improve it. "
-                    "Take it out, or add the section.",
+                    "Take it out, or add the section."
                 )
             sections[section] = {name: f"{path.name}:{name}", **given}
     if not sections:
         raise ConfigError(
             f"'{path}' has none of the sections of a task: {', '.join(sorted(known))}. Define "
-            "functions of these names; nncfx config init task.py writes a file to begin with.",
+            "functions of these names; nncfx config init task.py writes a file to begin with."
         )
     return TaskConfig.from_dict(sections)
 
@@ -253,7 +248,7 @@ def _section(value: object, name: str) -> object:
         except TypeError as error:
             raise ArgumentError(
                 f"'{name}' of a task is a function without arguments that returns the section: "
-                f"{error}. Give its parameters defaults.",
+                f"{error}. Give its parameters defaults."
             ) from error
     return value.to_dict() if isinstance(value, Section) else value
 

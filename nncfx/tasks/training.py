@@ -122,10 +122,7 @@ def evidence_of(task: Task, trained: Trained, file: SavedFile) -> Evidence:
         machine=machine_facts(),
         versions=version_facts(),
         dense=model_facts(
-            trained.dense,
-            task.example_inputs,
-            accuracy=trained.metrics[0],
-            timing=timings[0],
+            trained.dense, task.example_inputs, accuracy=trained.metrics[0], timing=timings[0]
         ),
         compressed=model_facts(
             trained.model,
@@ -177,7 +174,7 @@ class _NumberedBatches:
         except TypeError as error:
             raise ArgumentError(
                 "The loader for training has no length, so that a training that was killed could "
-                "not go on at the same batch. Return a DataLoader or a list of batches.",
+                "not go on at the same batch. Return a DataLoader or a list of batches."
             ) from error
         self._loader, self._seed = loader, seed
         self._next = -1
@@ -197,7 +194,7 @@ class _NumberedBatches:
         if not isinstance(batch, tuple | list) or len(batch) != 2:  # noqa: PLR2004 (a pair)
             raise ArgumentError(
                 f"A batch for training is a {type(batch).__name__}; it must be a pair of inputs "
-                "and targets. Wrap the loader so that it gives (inputs, targets).",
+                "and targets. Wrap the loader so that it gives (inputs, targets)."
             )
         return batch
 

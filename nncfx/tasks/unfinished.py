@@ -112,14 +112,12 @@ def evidence_so_far(folder: str | Path) -> Evidence:
     if status.state == "ended":
         return Evidence.read(folder / EVIDENCE)
     if status.kind == "training" or not (folder / JOURNAL).is_file():
-        raise SearchError(
-            f"'{folder}' holds a training, whose evidence is measured at its end.",
-        )
+        raise SearchError(f"'{folder}' holds a training, whose evidence is measured at its end.")
     header, records = read_journal(folder / JOURNAL)
     said: Mapping[str, Any] = header.get("header", {})
     if said.get("kind") == "candidates":
         raise SearchError(
-            f"'{folder}' holds the search of a space, whose evidence is measured at its end.",
+            f"'{folder}' holds the search of a space, whose evidence is measured at its end."
         )
     trials = [Trial.from_json(dict(one)) for one in records]
     if not trials or trials[0].measurement is None:

@@ -53,7 +53,7 @@ def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
         count = len(missing) + len(surplus) + len(shapes)
         raise StorageError(
             f"'{path}' does not fit {type(model).__name__} in {count} names; build the model that "
-            "it was written from.\n" + "\n".join(lines),
+            "it was written from.\n" + "\n".join(lines)
         )
     model.load_state_dict(state)
     return model
@@ -75,7 +75,7 @@ def state_in(path: Path) -> dict[str, torch.Tensor]:
         raise StorageError(
             f"'{path}' holds no weights that can be read without running code "
             f"({_reason(error, path)}). Write it by torch.save(model.state_dict(), path), or as "
-            "safetensors.",
+            "safetensors."
         ) from error
     for key in _WRAPPERS:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
@@ -85,7 +85,7 @@ def state_in(path: Path) -> dict[str, torch.Tensor]:
     ):
         raise StorageError(
             f"'{path}' holds no state_dict: its values are not all tensors. Write it by "
-            "torch.save(model.state_dict(), path).",
+            "torch.save(model.state_dict(), path)."
         )
     return {str(name).removeprefix("module."): one for name, one in found.items()}
 

@@ -87,7 +87,7 @@ PARTNERS: Final = (
         {
             "algorithm": "filter_pruning",
             "params": {"align": 1, "pruning_steps": 3, "prune_first_conv": True},
-        },
+        }
     ),
 )
 """What an algorithm has to compose with: masks of single weights, and of channels."""

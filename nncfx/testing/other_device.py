@@ -180,7 +180,7 @@ def _check_meeting(func: Function, args: Sequence[object], tensors: Sequence[Ten
     if is_there and is_here and not may_mix:
         raise RuntimeError(
             "Expected all tensors to be on the same device, but found at least two devices, "
-            f"{_DEVICE} and cpu! (in {func})",
+            f"{_DEVICE} and cpu! (in {func})"
         )
 
 

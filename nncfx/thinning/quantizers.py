@@ -123,7 +123,7 @@ def quantized_again(
         raise ThinningError(
             f"The thin model does not run with the quantizers of {type(model).__name__}: "
             f"{error_text(error_).rstrip('.')}. "
-            "Thin before quantizing, and quantize the thin model.",
+            "Thin before quantizing, and quantize the thin model."
         ) from error_
     return wrapped, error
 
@@ -162,7 +162,7 @@ def _narrow(
     if spec.group is not None and gone.keys() - {axis}:
         raise ThinningError(
             f"'{name}' is quantized in groups of {spec.group} neighbours, and inputs of it "
-            "go: the groups would be others. Thin first, and quantize the thin model.",
+            "go: the groups would be others. Thin first, and quantize the thin model."
         )
     if axis not in gone:
         return
@@ -189,6 +189,6 @@ def _error(
         raise ThinningError(
             f"The thin model agrees in float, but with its quantizers it differs by {error:.1e}, "
             f"relative to the largest output; {accepted:.1e} is accepted. Nothing is changed. "
-            "Thin before quantizing, or accept more: tolerance=...",
+            "Thin before quantizing, or accept more: tolerance=..."
         )
     return error

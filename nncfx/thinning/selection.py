@@ -109,7 +109,7 @@ def check_fit(channels: Channels, tensors: Mapping[str, torch.Tensor]) -> None:
                 f"The channels of '{group_set.name}' are not of this model: they take a tensor "
                 f"'{member.parameter}' with at least {entries} entries along axis {member.axis}, "
                 f"and the model has {has}. Pass what prunable_channels finds for this very "
-                "model, or leave 'channels' out.",
+                "model, or leave 'channels' out."
             )
 
 

@@ -202,7 +202,7 @@ def sized_on_the_way(model: nn.Module, sizes: dict[str, Sizes]) -> Iterator[None
 
     handles = [
         module.register_forward_pre_hook(
-            lambda module, args, name=name: learn(name, module, args[0]),
+            lambda module, args, name=name: learn(name, module, args[0])
         )
         for name, module in all_modules(model)
         if type(module) in _BARE and not _own(module)

@@ -52,7 +52,7 @@ class _Difference(ThinningError):  # noqa: N818 (what is so, not that it is an e
     def __init__(self, error: float, limit: float, more: str = "") -> None:
         super().__init__(
             f"The thinned model differs from the masked one by {error:.1e}, relative to the "
-            f"largest output; {limit:.1e} is the tolerance.{more}",
+            f"largest output; {limit:.1e} is the tolerance.{more}"
         )
         self.error, self.limit = error, limit
 

@@ -170,7 +170,7 @@ class Work:
         address = first_divergence(masked, removal, self.inputs, self.tolerance)
         return ThinningError(
             f"{fault} The first operation at fault is '{address}'. The model is as it was; "
-            "its code may hold a width, or its channels meet in a way that is not seen.",
+            "its code may hold a width, or its channels meet in a way that is not seen."
         )
 
     def _told(

@@ -35,7 +35,7 @@ def example_inputs_of(infos: Sequence[InputInfo], model: nn.Module) -> ExampleIn
     if not infos:
         raise ArgumentError(
             "There are no example inputs, without which the model cannot be traced. Pass "
-            "example_inputs, or write 'input_info' into the config.",
+            "example_inputs, or write 'input_info' into the config."
         )
     first = next(model.parameters(), None)
     device = torch.device("cpu") if first is None else first.device
@@ -46,7 +46,7 @@ def example_inputs_of(infos: Sequence[InputInfo], model: nn.Module) -> ExampleIn
     if len(infos) > len(names) and any(info.keyword is None for info in infos[len(names) :]):
         raise ArgumentError(
             f"input_info describes {len(infos)} inputs, but the model's forward takes {names}. "
-            "Leave the surplus out, or give each its 'keyword'.",
+            "Leave the surplus out, or give each its 'keyword'."
         )
     return {
         info.keyword or names[position]: tensor

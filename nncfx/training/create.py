@@ -10,13 +10,7 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx._version import __version__
-from nncfx.config import (
-    AlgorithmConfig,
-    AnyConfig,
-    Fault,
-    NNCFConfig,
-    config_error,
-)
+from nncfx.config import AlgorithmConfig, AnyConfig, Fault, NNCFConfig, config_error
 from nncfx.controllers import (
     Builder,
     CompositeController,
@@ -136,12 +130,12 @@ def _made(builder: Builder[Any], made: _Made, kind: type) -> _Made:
         what = "controller()" if kind is Controller else "plan()"
         raise ArgumentError(
             f"{type(builder).__name__}.{what} returned a {type(made).__name__}; it must return "
-            f"{'a Controller' if kind is Controller else 'a list of Insertion'}.",
+            f"{'a Controller' if kind is Controller else 'a list of Insertion'}."
         )
     if isinstance(made, Controller) and not hasattr(made, "scheduler"):
         raise ArgumentError(
             f"{type(made).__name__} has no scheduler. Set self.scheduler in its __init__, such as "
-            "to sparsity_scheduler(self, config.params, ...), or has_level = False in its class.",
+            "to sparsity_scheduler(self, config.params, ...), or has_level = False in its class."
         )
     return made
 
@@ -166,7 +160,7 @@ def _wrapped(
     elif further_inputs:
         raise ArgumentError(
             "further_inputs come too late for a model that is wrapped already: its graph is made. "
-            "Give them to nncfx.wrap, or pass the model unwrapped.",
+            "Give them to nncfx.wrap, or pass the model unwrapped."
         )
     assert isinstance(model, NNCFNetwork)  # noqa: S101 (wrap made it one)
     before = {insertion.algorithm for insertion in model.nncf.hooks}
@@ -187,7 +181,7 @@ def _check_trainable(model: nn.Module) -> None:
     if made:
         raise ArgumentError(
             f"'{made[0]}' was made in torch.inference_mode, so that it cannot be trained. Make or "
-            "load the model outside of it, or pass a copy.deepcopy that is made outside.",
+            "load the model outside of it, or pass a copy.deepcopy that is made outside."
         )
 
 
@@ -201,7 +195,7 @@ def _check_config(config: NNCFConfig) -> None:
                 path="search",
                 problem="a search has a training loop of its own, and would do nothing here. Run "
                 "it by nncfx.Compressor.from_config, or take the section out.",
-            ),
+            )
         )
     faults += [
         Fault(
@@ -245,7 +239,7 @@ def _need_no_data(config: NNCFConfig) -> None:
         raise ArgumentError(
             f"The config asks for batchnorm_adaptation with {samples} samples, and there are no "
             "data. Pass calibration_batches, such as the training loader, or set "
-            "'num_bn_adaptation_samples' to 0.",
+            "'num_bn_adaptation_samples' to 0."
         )
     for one in config.compression:
         if one.calibration_samples:
@@ -253,7 +247,7 @@ def _need_no_data(config: NNCFConfig) -> None:
             raise ArgumentError(
                 f"'{one.algorithm}' finds {what} from {one.calibration_samples} samples, and "
                 f"there are no data. Pass calibration_batches, such as the training loader, or "
-                f"{instead}.",
+                f"{instead}."
             )
 
 
@@ -282,5 +276,5 @@ def _check_new(model: NNCFNetwork, algorithms: Sequence[AlgorithmConfig]) -> Non
     if twice:
         raise ArgumentError(
             f"The model carries {', '.join(twice)} already; an algorithm is applied once. "
-            f"Call model.nncf.remove('{twice[0]}') first, or go on with the controller you have.",
+            f"Call model.nncf.remove('{twice[0]}') first, or go on with the controller you have."
         )

@@ -55,12 +55,12 @@ class AugmentedImages:
         if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 4:  # noqa: PLR2004 (n c h w)
             raise ArgumentError(
                 f"pixels are {self.pixels.dtype} of shape {shape}; they must be uint8 of "
-                "n x c x h x w, before any normalization.",
+                "n x c x h x w, before any normalization."
             )
         if len(self.labels) != len(self.pixels) or self.batch > len(self.pixels):
             raise ArgumentError(
                 f"There are {len(self.pixels)} images, {len(self.labels)} labels and batches of "
-                f"{self.batch}; give one label an image, and batches of at most all images.",
+                f"{self.batch}; give one label an image, and batches of at most all images."
             )
 
     @property

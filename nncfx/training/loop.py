@@ -162,7 +162,7 @@ class Training:
         if not math.isfinite(loss):
             raise CompressionError(
                 f"The training loss became {loss} before step {self.step}, at a learning rate of "
-                f"{self.recipe.learning_rate(self.step - 1):g}. Lower lr.",
+                f"{self.recipe.learning_rate(self.step - 1):g}. Lower lr."
             )
         progress = TrainingProgress(
             step=self.step,

@@ -154,7 +154,7 @@ class TrainingFile:
             raise StorageError(
                 f"'{self._path}' holds the states of {', '.join(sorted(written))}, and asked for "
                 f"are those of {', '.join(sorted(parts))}. Pass the same parts as before, or "
-                "delete it to train from the beginning.",
+                "delete it to train from the beginning."
             )
         for name, part in parts.items():
             try:
@@ -165,14 +165,14 @@ class TrainingFile:
                 raise StorageError(
                     f"The {name} in '{self._path}' does not fit ({first}). It was written for "
                     f"another {others}, or by another version of nncfx; delete it to train from "
-                    "the beginning.",
+                    "the beginning."
                 ) from error
         try:
             _restore_generators(content)
         except (LookupError, TypeError, ValueError, RuntimeError) as error:
             raise StorageError(
                 f"The random generators in '{self._path}' cannot be restored: {error}. Delete it "
-                "to train from the beginning.",
+                "to train from the beginning."
             ) from error
         return int(content["step"])
 
@@ -185,18 +185,18 @@ class TrainingFile:
                 raise
             raise StorageError(
                 f"'{path}' cannot be read as an unfinished training: {error_text(error)}. Delete "
-                "it to train from the beginning.",
+                "it to train from the beginning."
             ) from error
         found = content.get("format") if isinstance(content, dict) else None
         if found != _FORMAT or content.get("version") != _VERSION:
             raise StorageError(
                 f"'{path}' is no unfinished training that this version reads. Delete it to train "
-                "from the beginning.",
+                "from the beginning."
             )
         if content["identity"] != self._identity:
             difference = _difference(content["identity"], self._identity)
             raise StorageError(
                 f"'{path}' is of another training: {difference}. Use another file, "
-                "or delete it to train from the beginning.",
+                "or delete it to train from the beginning."
             )
         return dict(content)

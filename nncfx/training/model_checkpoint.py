@@ -99,7 +99,7 @@ def save(
     if not isinstance(model, nn.Module):
         raise ArgumentError(
             f"The second argument is a {type(model).__name__}, not a module; the path is first: "
-            "nncfx.save(path, model).",
+            "nncfx.save(path, model)."
         )
     controller = CompositeController(model, []) if controller is None else controller
     if controller.model is not model:
@@ -107,7 +107,7 @@ def save(
             "The model is not the one that the controller handles, so that masks and level would "
             "not belong together. Pass the pair that create_compressed_model returned; a finished "
             "model, such as nncfx.thin or controller.strip() returns, goes without a controller, "
-            "and nncfx.quantize(model, ..., inplace=True) is what quantizes the controller's own.",
+            "and nncfx.quantize(model, ..., inplace=True) is what quantizes the controller's own."
         )
     is_finished = Path(path).suffix == SUFFIX
     _check_form(path, controller, is_finished=is_finished, shards=shards, integers=integers)
@@ -141,7 +141,7 @@ def _check_form(
         what = "a training" if controller.configs else "shards"
         raise ArgumentError(
             f"'{path}' ends in {SUFFIX}, a format of finished models, and this is to hold {what}. "
-            f"Name it otherwise, such as '{Path(path).stem}.safetensors'.",
+            f"Name it otherwise, such as '{Path(path).stem}.safetensors'."
         )
     if shards and integers:
         raise ArgumentError(
@@ -206,7 +206,7 @@ def _check_hooks(model: nn.Module, algorithms: set[str]) -> None:
                 f"The model carries hooks of '{one.algorithm}', and no controller of it is given, "
                 "without which they could not be made again. Pass the controller, or save what "
                 "controller.strip() or nncfx.thin(model).model returns; of both, "
-                "nncfx.storage.save(path, model) writes what the masks make of the weights.",
+                "nncfx.storage.save(path, model) writes what the masks make of the weights."
             )
 
 
@@ -242,12 +242,12 @@ def load(
     if not isinstance(made, nn.Module):
         raise ArgumentError(
             f"load takes a fresh model, or what makes one when called, and got {model!r:.80}. "
-            "Write nncfx.load(path, Model()).",
+            "Write nncfx.load(path, Model())."
         )
     if isinstance(made, NNCFNetwork):
         raise ArgumentError(
             "The model is wrapped already, and load wraps it as the file says. Pass a fresh "
-            "model, or nncfx.unwrap(model).",
+            "model, or nncfx.unwrap(model)."
         )
     require_shapes(made, "load")
     require_values(made, "loaded into", StorageError)
@@ -334,13 +334,13 @@ def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, st
         if not isinstance(value, Tensor):
             raise StorageError(
                 f"'{name}' of the model's state_dict is a {type(value).__name__}; a checkpoint "
-                "holds tensors only. Keep such extra state in a file of its own.",
+                "holds tensors only. Keep such extra state in a file of its own."
             )
         if value.layout != torch.strided:
             raise StorageError(
                 f"'{name}' of the model's state_dict is sparse ({value.layout}); a checkpoint "
                 "holds dense tensors only. Register it with persistent=False, and let the model "
-                "make it anew.",
+                "make it anew."
             )
         view = (local(value).data_ptr(), value.shape, value.stride(), value.dtype, value.device)
         if value.numel() and first.setdefault(view, name) != name:
@@ -378,5 +378,5 @@ def _check_fit(
     raise StorageError(
         f"'{path}' does not fit this model; build the model as it was when the file was written, "
         "and where values say which path a forward takes, as to experts, pass the example_inputs "
-        "of then.\n" + "\n".join(lines),
+        "of then.\n" + "\n".join(lines)
     )

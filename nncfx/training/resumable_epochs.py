@@ -59,19 +59,19 @@ def resumable_epochs(
     if not isinstance(epochs, int) or epochs < 1:  # type: ignore[redundant-expr]  # swapped
         raise ArgumentError(
             f"epochs is {epochs!r}. Give how many there are in all, 1 or more: "
-            "resumable_epochs(path, 30, controller, optimizer=optimizer).",
+            "resumable_epochs(path, 30, controller, optimizer=optimizer)."
         )
     if Path(path).is_dir():
         raise ArgumentError(f"'{path}' is a folder. Name a file in it, such as run.ckpt.")
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         raise ArgumentError(
             "Several processes train together, and each would write the one file. Save with "
-            "nncfx.save(path, model, controller) in each epoch, and start with nncfx.load.",
+            "nncfx.save(path, model, controller) in each epoch, and start with nncfx.load."
         )
     if not any(isinstance(one, torch.optim.Optimizer) for one in parts.values()):
         _LOGGER.warning(
             "No optimizer is passed to resumable_epochs: after a kill, training would go on "
-            "without its momentum and its learning rate. Pass optimizer=optimizer.",
+            "without its momentum and its learning rate. Pass optimizer=optimizer."
         )
     known: dict[str, HasState] = {"model": controller.model, "controller": controller}
     known |= {name: _with_state(name, part) for name, part in parts.items()}
@@ -84,7 +84,7 @@ def _with_state(name: str, part: HasState | torch.Generator) -> HasState:
     if not callable(getattr(part, "load_state_dict", None)):
         raise ArgumentError(
             f"'{name}' is a {type(part).__name__}, which has no load_state_dict and could not be "
-            "restored. Pass the optimizer, or what else keeps a state.",
+            "restored. Pass the optimizer, or what else keeps a state."
         )
     return part
 
@@ -141,7 +141,7 @@ def _alone(path: Path) -> Iterator[None]:
         if not lock(handle.fileno()):
             raise MachineError(
                 f"Another process trains on '{path}', and two would write over each other. Wait "
-                "for it to end or stop it, or name another file.",
+                "for it to end or stop it, or name another file."
             )
         _HELD.add(file)
         try:

@@ -27,9 +27,7 @@ def test_blocks_that_divide_are_those_of_condensa() -> None:
 
 @given(shape=EXTENTS, block=EXTENTS, level=st.floats(0, 0.99))
 def test_every_block_stays_or_goes_as_a_whole(
-    shape: tuple[int, int],
-    block: tuple[int, int],
-    level: float,
+    shape: tuple[int, int], block: tuple[int, int], level: float
 ) -> None:
     weight = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     mask = block_masks({"w": weight}, level, block)["w"]

@@ -141,15 +141,10 @@ def test_a_model_without_weights_is_refused() -> None:
     ],
 )
 def test_the_schedules_give_the_published_levels(
-    init: float,
-    params: dict[str, object],
-    published: list[float],
+    init: float, params: dict[str, object], published: list[float]
 ) -> None:
     controller = applied(
-        nn.Sequential(nn.Linear(100, 100)),
-        torch.ones(1, 100),
-        sparsity_init=init,
-        params=params,
+        nn.Sequential(nn.Linear(100, 100)), torch.ones(1, 100), sparsity_init=init, params=params
     )
     for level in published:
         controller.scheduler.epoch_step()

@@ -369,10 +369,7 @@ def test_batches_of_a_generator_serve_ranges_and_batch_norms() -> None:
     model = fresh()
     before = model.norm.running_mean.clone()
     nncfx.create_compressed_model(
-        model,
-        {"compression": item},
-        EXAMPLE,
-        calibration_batches=(EXAMPLE for _ in range(3)),
+        model, {"compression": item}, EXAMPLE, calibration_batches=(EXAMPLE for _ in range(3))
     )
     assert int(model.norm.num_batches_tracked) == 3
     assert not torch.equal(model.norm.running_mean, before)

@@ -30,7 +30,7 @@ def test_a_channel_with_more_entries_is_of_another_set() -> None:
 
 def test_groups_are_in_order_of_appearance_not_of_number() -> None:
     assert found(notes({"a": [9, 3, 5], "read": [3, 5, 9]})) == [
-        ("a", [[[0], [1], [2]], [[2], [0], [1]]]),
+        ("a", [[[0], [1], [2]], [[2], [0], [1]]])
     ]
 
 
@@ -42,7 +42,7 @@ def test_a_width_that_counts_channels_that_nothing_carries_is_left_out() -> None
     counted = {("module", "width"): np.array([1, 19])}
     (one,) = grouped(notes({"a": [1]}, widths=counted), frozenset())
     assert [(w.module, w.attribute, w.counts.tolist()) for w in one.widths] == [
-        ("module", "width", [1]),
+        ("module", "width", [1])
     ]
 
 

@@ -17,9 +17,7 @@ from nncfx.channels.ids import (
 )
 
 grids = hnp.arrays(
-    np.int64,
-    hnp.array_shapes(max_dims=4, max_side=3),
-    elements=st.integers(NO_CHANNEL, 2),
+    np.int64, hnp.array_shapes(max_dims=4, max_side=3), elements=st.integers(NO_CHANNEL, 2)
 )
 
 

@@ -81,11 +81,7 @@ def test_a_residual_sum_ties_its_branches() -> None:
         return m.head(stem + m.second(m.first(stem)))
 
     model = Function(
-        forward,
-        stem=conv(3, 4),
-        first=conv(4, 2),
-        second=conv(2, 4),
-        head=conv(4, 1),
+        forward, stem=conv(3, 4), first=conv(4, 2), second=conv(2, 4), head=conv(4, 1)
     )
     found = analyze_channels(model, IMAGE)
     assert [group_set.name for group_set in found.prunable] == ["stem", "first"]
@@ -104,11 +100,7 @@ def test_a_concatenation_shifts_the_columns_of_its_readers() -> None:
         return m.head(m.norm(torch.cat([m.a(x), m.b(x)], 1)))
 
     model = Function(
-        forward,
-        a=conv(3, 2),
-        b=conv(3, 4),
-        norm=nn.BatchNorm2d(6, affine=False),
-        head=conv(6, 1),
+        forward, a=conv(3, 2), b=conv(3, 4), norm=nn.BatchNorm2d(6, affine=False), head=conv(6, 1)
     )
     found = analyze_channels(model, IMAGE)
     assert members(found, "a")["head.weight:1"] == own(2)
@@ -171,11 +163,7 @@ def test_squeeze_and_excite_ties_gate_and_features_only() -> None:
         return m.head(x * torch.sigmoid(gate)[:, :, None, None])
 
     model = Function(
-        forward,
-        stem=conv(3, 4),
-        squeeze=nn.Linear(4, 2),
-        expand=nn.Linear(2, 4),
-        head=conv(4, 1),
+        forward, stem=conv(3, 4), squeeze=nn.Linear(4, 2), expand=nn.Linear(2, 4), head=conv(4, 1)
     )
     found = analyze_channels(model, IMAGE)
     assert [(g.name, g.size) for g in found.prunable] == [("stem", 4), ("squeeze", 2)]
@@ -189,11 +177,7 @@ def test_of_a_padded_shortcut_only_the_padding_is_fixed() -> None:
         return m.head(shortcut + m.second(m.first(x)))
 
     model = Function(
-        forward,
-        stem=conv(3, 2),
-        first=conv(2, 3, stride=2),
-        second=conv(3, 4),
-        head=conv(4, 1),
+        forward, stem=conv(3, 2), first=conv(2, 3, stride=2), second=conv(3, 4), head=conv(4, 1)
     )
     found = analyze_channels(model, IMAGE)
     assert [(g.name, g.size) for g in found.prunable] == [("stem", 2), ("first", 3)]
@@ -290,9 +274,7 @@ def test_hooks_of_a_wrapped_model_are_looked_through() -> None:
     model = wrap(nn.Sequential(conv(3, 4), nn.ReLU(), conv(4, 5)), IMAGE)
     expected = str(analyze_channels(model, IMAGE))
     site = WeightSite(module="0", name="weight")
-    model.nncf.register(
-        [Insertion(site=site, hook=nn.Tanh(), priority=0, algorithm="test")],
-    )
+    model.nncf.register([Insertion(site=site, hook=nn.Tanh(), priority=0, algorithm="test")])
     model.nncf.commit()
     assert str(analyze_channels(model, IMAGE)) == expected
     assert len(model.nncf.hooks) == 1

@@ -59,7 +59,7 @@ def test_inspect_file_of_a_folder_is_our_error(tmp_path: Path) -> None:
 
 def test_benchmark_times_each_file_against_the_first(onnx_file: Path) -> None:
     found = json.loads(
-        run("benchmark", onnx_file, onnx_file, "--seconds", "0.05", "--batch", "4", "--json"),
+        run("benchmark", onnx_file, onnx_file, "--seconds", "0.05", "--batch", "4", "--json")
     )
     (series,) = found["series"]
     first, second = series["models"]
@@ -272,9 +272,7 @@ def test_a_file_that_is_no_baseline_is_refused(onnx_file: Path, tmp_path: Path, 
     ],
 )
 def test_benchmark_refuses_with_a_reason(
-    onnx_file: Path,
-    options: list[str],
-    message: str,
+    onnx_file: Path, options: list[str], message: str
 ) -> None:
     with pytest.raises(NNCFXError) as refusal:
         run("benchmark", onnx_file, *options)

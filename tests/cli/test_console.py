@@ -19,11 +19,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(
     ("stdout", "columns", "is_whole"),
-    [
-        (io.StringIO(), None, True),
-        (io.StringIO(), "80", False),
-        (Terminal(), "80", False),
-    ],
+    [(io.StringIO(), None, True), (io.StringIO(), "80", False), (Terminal(), "80", False)],
 )
 def test_a_pipe_gets_addresses_whole_and_a_terminal_gets_them_folded(
     monkeypatch: pytest.MonkeyPatch, stdout: io.StringIO, columns: str | None, is_whole: bool

@@ -42,11 +42,7 @@ def test_files_are_packed_read_and_unpacked_without_torch(source: Path) -> None:
         "application(sys.argv[1:], standalone_mode=False)\n"
     )
     packed, again = source.with_suffix(".nncfx"), source.with_name("b.safetensors")
-    commands = (
-        ["pack", source],
-        ["inspect-file", packed],
-        ["unpack", packed, "--output", again],
-    )
+    commands = (["pack", source], ["inspect-file", packed], ["unpack", packed, "--output", again])
     for command in commands:
         subprocess.run([sys.executable, "-c", code, *command], check=True, timeout=120)
     assert load_file(again)["w"].tobytes() == load_file(source)["w"].tobytes()

@@ -49,9 +49,7 @@ def thinned(trained: nn.Module, task: dict[str, Batches]) -> CompressionResult:
 
 @pytest.fixture(scope="module")
 def packed(
-    thinned: CompressionResult,
-    task: dict[str, Batches],
-    tmp_path_factory: pytest.TempPathFactory,
+    thinned: CompressionResult, task: dict[str, Batches], tmp_path_factory: pytest.TempPathFactory
 ) -> CompressionResult:
     """The thinned model, with fewer weights, in a file."""
     result = compressor(after=thinned, scheme=WEIGHTS, optimizer=RECOVERY, **task).run()

@@ -14,13 +14,7 @@ from torch.nn import functional as F
 import nncfx
 from nncfx.compressor import Compressor
 from nncfx.compressor.from_config import arguments_from
-from nncfx.config import (
-    ADMMRecovery,
-    DCFineTunedRecovery,
-    DCRecovery,
-    LCRecovery,
-    NNCFConfig,
-)
+from nncfx.config import ADMMRecovery, DCFineTunedRecovery, DCRecovery, LCRecovery, NNCFConfig
 from nncfx.errors import ArgumentError, ConfigError
 from nncfx.evidence import Evidence
 from nncfx.evidence.formatting import candidate_words
@@ -108,12 +102,7 @@ def test_a_search_from_a_file_finds_what_the_one_from_python_finds(
 
 @pytest.mark.parametrize(
     ("section", "recovery"),
-    [
-        (ADMMRecovery, ADMM),
-        (DCRecovery, DC),
-        (DCFineTunedRecovery, DCFineTuned),
-        (LCRecovery, LC),
-    ],
+    [(ADMMRecovery, ADMM), (DCRecovery, DC), (DCFineTunedRecovery, DCFineTuned), (LCRecovery, LC)],
 )
 def test_a_recovery_in_json_has_the_settings_and_defaults_of_its_class(
     section: type, recovery: type

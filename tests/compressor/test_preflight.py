@@ -149,10 +149,7 @@ def nothing_searched(_: nn.Module) -> float:
         ({"criterion": lambda o, _: o}, "criterion returned a tensor of 4 x 2"),
         ({"criterion": lambda *_: 1.0}, "criterion returned 1.0"),
         ({"criterion": lambda o, _: o.sum() * float("nan")}, "trainloader is nan"),
-        (
-            {"criterion": lambda o, _: o.sum() * float("inf")},
-            "trainloader is -?inf",
-        ),
+        ({"criterion": lambda o, _: o.sum() * float("inf")}, "trainloader is -?inf"),
         ({"criterion": lambda o, _: o.detach().sum()}, "depends on no parameter"),
         ({"model": linear().requires_grad_(requires_grad=False)}, "or take DC"),
         ({"metric": lambda *_: float("nan")}, "of the dense model is nan"),
@@ -218,11 +215,7 @@ def test_the_first_batch_of_a_shuffling_loader_costs_no_random_number() -> None:
     ],
 )
 def test_too_few_examples_for_the_budget_are_told(
-    eps: float,
-    metric: Callable[[nn.Module, Iterable[Any]], float],
-    batches: int,
-    *,
-    warns: bool,
+    eps: float, metric: Callable[[nn.Module, Iterable[Any]], float], batches: int, *, warns: bool
 ) -> None:
     note = small_sample_note(eps, metric, [BATCH] * batches, BATCH[0])
     assert bool(note) is warns

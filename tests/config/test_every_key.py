@@ -93,7 +93,7 @@ ITEMS: list[dict[str, Any]] = [
                     "params": {"min_percentile": 0.2, "max_percentile": 99.1},
                     "target_scopes": ["{re}a"],
                     "target_quantizer_group": "activations",
-                },
+                }
             ],
             "precision": {"type": "manual", "bitwidth_per_scope": [[4, "a|WEIGHT"]]},
         },
@@ -130,7 +130,7 @@ ITEMS: list[dict[str, Any]] = [
 ]
 TOP: dict[str, Any] = {
     "input_info": [
-        {"sample_size": [1, 3, 8, 8], "type": "float", "filler": "zeros", "keyword": "x"},
+        {"sample_size": [1, 3, 8, 8], "type": "float", "filler": "zeros", "keyword": "x"}
     ],
     "target_device": "CPU",
     "compression_lr_multiplier": 3.0,

@@ -57,7 +57,7 @@ def test_one_algorithm_may_stand_without_a_list() -> None:
 
 def test_a_single_scope_and_a_single_input_may_stand_without_a_list() -> None:
     config = NNCFConfig.from_dict(
-        {"ignored_scopes": "{re}fc", "input_info": {"sample_size": [1, 3]}},
+        {"ignored_scopes": "{re}fc", "input_info": {"sample_size": [1, 3]}}
     )
     assert config.ignored_scopes == ("{re}fc",)
     assert config.input_info == (InputInfo(sample_size=(1, 3)),)
@@ -81,7 +81,7 @@ def test_an_unknown_key_is_named_with_the_nearest_one() -> None:
     item = MAGNITUDE | {"params": {"sparsity_tarjet": 0.5}}
     assert fault({"compression": [item]}).startswith(
         "compression[0].params.sparsity_tarjet: unknown key; no key is silently ignored. "
-        "Did you mean 'sparsity_target'? Known here: concave, ",
+        "Did you mean 'sparsity_target'? Known here: concave, "
     )
 
 
@@ -176,7 +176,7 @@ def test_a_relative_budget_is_of_the_size_of_the_metric(dense: float, least: flo
 def test_early_exit_knows_no_step_of_the_level() -> None:
     data = {"mode": "early_exit", "params": EARLY | {"patience_epochs": 2}}
     assert fault({"accuracy_aware_training": data}).startswith(
-        "accuracy_aware_training.params.patience_epochs: belongs to mode",
+        "accuracy_aware_training.params.patience_epochs: belongs to mode"
     )
 
 
@@ -229,7 +229,7 @@ def test_what_is_no_level_is_a_fault(level: object) -> None:
 def test_a_wrong_type_says_what_is_there_and_what_must_be() -> None:
     item = MAGNITUDE | {"params": {"concave": "yes"}}
     assert fault({"compression": [item]}).startswith(
-        "compression[0].params.concave: 'yes' is a string; it must be true or false (",
+        "compression[0].params.concave: 'yes' is a string; it must be true or false ("
     )
 
 
@@ -243,7 +243,7 @@ def test_a_param_outside_params_is_told_where_it_belongs() -> None:
 
 def test_an_algorithm_twice_is_a_fault() -> None:
     assert "'magnitude_sparsity' stands here more than once" in fault(
-        {"compression": [MAGNITUDE, MAGNITUDE]},
+        {"compression": [MAGNITUDE, MAGNITUDE]}
     )
 
 
@@ -253,7 +253,7 @@ def test_a_missing_algorithm_is_a_fault() -> None:
 
 def test_a_missing_sample_size_is_a_fault() -> None:
     assert fault({"input_info": [{"type": "long"}]}).startswith(
-        "input_info[0]: the key 'sample_size' is missing",
+        "input_info[0]: the key 'sample_size' is missing"
     )
 
 
@@ -307,7 +307,7 @@ def test_a_file_may_have_comments_and_last_commas(tmp_path: Path) -> None:
         "ignored_scopes": ["{re}http://x,]", /* more
         lines */ "{re}b",],
         "compression": {"algorithm": "magnitude_sparsity",},
-        }""",
+        }"""
     )
     config = NNCFConfig.from_json(file)
     assert config.ignored_scopes == ("{re}http://x,]", "{re}b")
@@ -340,8 +340,7 @@ def test_a_file_may_begin_with_the_mark_that_editors_on_windows_write(tmp_path: 
 
 def test_a_key_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
     assert "target_device: the key stands twice" in told(
-        '{"target_device": "CPU", "target_device": "GPU"}',
-        tmp_path,
+        '{"target_device": "CPU", "target_device": "GPU"}', tmp_path
     )
 
 

@@ -87,7 +87,7 @@ def test_any_json_is_read_or_refused_with_a_config_error(data: object) -> None:
         sparsity_target_epoch=st.integers(0, 500),
         steps_per_epoch=st.none() | st.integers(1, 500),
         schedule=st.sampled_from(["polynomial", "exponential"]),
-    ),
+    )
 )
 def test_a_section_survives_json(params: SparsityParams) -> None:
     assert SparsityParams.from_dict(params.to_dict()) == params

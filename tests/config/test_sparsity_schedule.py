@@ -21,9 +21,7 @@ def test_a_multistep_schedule_has_one_level_more_than_steps() -> None:
 def test_multistep_steps_rise() -> None:
     with pytest.raises(ConfigError, match=r"\[2, 2\] does not rise"):
         SparsityParams(
-            schedule="multistep",
-            multistep_steps=(2, 2),
-            multistep_sparsity_levels=(0.1, 0.2, 0.3),
+            schedule="multistep", multistep_steps=(2, 2), multistep_sparsity_levels=(0.1, 0.2, 0.3)
         )
 
 

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 import report_evidence
 from nncfx.errors import ArgumentError, StorageError
-from nncfx.evidence.evidence import (
-    Curve,
-    Evidence,
-    LayerRow,
-    ModelFacts,
-    Sample,
-    StudyEvidence,
-)
+from nncfx.evidence.evidence import Curve, Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
 
 numbers = st.floats(allow_nan=False)
 texts = st.text(max_size=12)
@@ -29,10 +22,7 @@ def optional(strategy: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
     return st.none() | strategy
 
 
-facts = st.builds(
-    ModelFacts,
-    latency_interval_ms=optional(st.tuples(numbers, numbers)),
-)
+facts = st.builds(ModelFacts, latency_interval_ms=optional(st.tuples(numbers, numbers)))
 samples = st.builds(
     Sample,
     stage=st.sampled_from(["dense", "accuracy", "objective"]),
@@ -45,7 +35,7 @@ curves = st.lists(st.tuples(numbers, numbers, numbers, numbers), max_size=3).map
         mean=tuple(r[1] for r in rows),
         lower=tuple(r[2] for r in rows),
         upper=tuple(r[3] for r in rows),
-    ),
+    )
 )
 studies = st.builds(
     StudyEvidence,

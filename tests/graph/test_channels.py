@@ -19,7 +19,7 @@ def chain() -> Channels:
         (
             GroupSet(name="conv", size=2, members=(producer, consumer)),
             GroupSet(name="fc", size=3, members=(output,), fixed="an output of the model"),
-        ),
+        )
     )
 
 

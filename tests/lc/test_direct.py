@@ -22,8 +22,7 @@ def test_direct_compression_is_the_scheme_alone(dense: nn.Module, digits: Recove
 
 
 def test_direct_compression_at_level_zero_is_the_model(
-    dense: nn.Module,
-    digits: RecoveryData,
+    dense: nn.Module, digits: RecoveryData
 ) -> None:
     result = DC().recover(dense, Prune(), 0.0, digits)
     assert result.metric == digits.validate(dense)

@@ -78,10 +78,7 @@ def test_iteration_zero_is_direct_compression(dense: nn.Module, digits: Recovery
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("training", [False, True])
 def test_the_users_model_is_left_as_it_was(
-    method: Recovery,
-    training: bool,
-    dense: nn.Module,
-    digits: RecoveryData,
+    method: Recovery, training: bool, dense: nn.Module, digits: RecoveryData
 ) -> None:
     dense.train(training)
     before = copy.deepcopy(dense)
@@ -92,9 +89,7 @@ def test_the_users_model_is_left_as_it_was(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_result_is_compressed_and_its_metric_is_true(
-    method: Recovery,
-    dense: nn.Module,
-    digits: RecoveryData,
+    method: Recovery, dense: nn.Module, digits: RecoveryData
 ) -> None:
     scheme = Compose([Prune(), Quantize("float16")])
     result = method.recover(dense, scheme, 0.8, digits)
@@ -118,9 +113,7 @@ def test_the_same_seed_gives_the_same_result(dense: nn.Module, digits: RecoveryD
     images = torch.cat([x for x, _ in digits.train])
     labels = torch.cat([y for _, y in digits.train])
     loader = torch.utils.data.DataLoader(
-        torch.utils.data.TensorDataset(images, labels),
-        batch_size=64,
-        shuffle=True,
+        torch.utils.data.TensorDataset(images, labels), batch_size=64, shuffle=True
     )
     data = RecoveryData(train=loader, validate=digits.validate, criterion=digits.criterion)
     one, two, other = (
@@ -184,12 +177,7 @@ def test_the_rate_falls_geometrically_inside_each_l_step(toy: RecoveryData) -> N
 
 def test_the_penalty_draws_the_weights_to_the_compressed_ones(toy: RecoveryData) -> None:
     recipe = LC(
-        steps=17,
-        lr=0.05,
-        mb_iterations_per_l=20,
-        mu_init=0.05,
-        mu_multiplier=1.3,
-        momentum=0.5,
+        steps=17, lr=0.05, mb_iterations_per_l=20, mu_init=0.05, mu_multiplier=1.3, momentum=0.5
     )
     history = recipe.recover(nn.Linear(3, 2), Prune(), 0.5, toy).history
     assert history[-1].distance < 1e-2 * history[0].distance
@@ -331,9 +319,7 @@ def test_losses_follow_condensas(toy: RecoveryData, kind: str) -> None:
 
 @pytest.mark.parametrize(("penalize", "is_drawn"), [("weights", False), ("all", True)])
 def test_the_penalty_draws_biases_only_if_it_is_asked_to(
-    toy: RecoveryData,
-    penalize: Literal["weights", "all"],
-    is_drawn: bool,
+    toy: RecoveryData, penalize: Literal["weights", "all"], is_drawn: bool
 ) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, 2))

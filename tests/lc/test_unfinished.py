@@ -44,10 +44,7 @@ def killed_at(data: RecoveryData, call: int) -> RecoveryData:
 
 @pytest.mark.parametrize("call", [1, 2, 4, 6])
 def test_killed_and_resumed_equals_uninterrupted_bitwise(
-    call: int,
-    dense: nn.Module,
-    digits: RecoveryData,
-    tmp_path: Path,
+    call: int, dense: nn.Module, digits: RecoveryData, tmp_path: Path
 ) -> None:
     model, data = nn.Sequential(dense, nn.Dropout(0.1)), shuffled(digits)
     expected = RECIPE.recover(model, SCHEME, 0.8, data)

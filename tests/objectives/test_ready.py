@@ -20,11 +20,7 @@ from nncfx.objectives import Objective, Subject
     ],
 )
 def test_each_measures_its_own_quantity_in_its_own_direction(
-    subject: Subject,
-    name: str,
-    expected: float,
-    unit: str,
-    maximize: bool,
+    subject: Subject, name: str, expected: float, unit: str, maximize: bool
 ) -> None:
     objective: Objective = getattr(objectives, name)
     assert objective.evaluate(subject) == expected

@@ -23,7 +23,7 @@ def test_the_rule_for_a_function_goes_first_and_a_later_one_goes_before(rules: R
     rules("relu6", "fold")("clips at 6")
     rules("clip")("clips again")
     assert [rules.find(one) for one in ("relu6", "fold", "clamp")] == [
-        *("clips at 6", "clips at 6", "clips again"),
+        *("clips at 6", "clips at 6", "clips again")
     ]
 
 

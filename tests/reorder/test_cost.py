@@ -10,12 +10,7 @@ from nncfx.reorder.cost import cheapest_readings, is_placing_cheaper
 from nncfx.schemes.masks.alignment import Alignment
 
 UNIT = SelectionCost(
-    slice_ns=10,
-    slice_number_ns=1,
-    is_slice_view=True,
-    gather_ns=20,
-    gather_number_ns=1,
-    mac_ns=1,
+    slice_ns=10, slice_number_ns=1, is_slice_view=True, gather_ns=20, gather_number_ns=1, mac_ns=1
 )
 SCATTERED = np.array([False, True, False, True, True, False])
 

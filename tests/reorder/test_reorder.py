@@ -21,12 +21,7 @@ from nncfx.schemes import Ranking, unconstrained_masks
 from nncfx.tracing import trace
 
 FREE = SelectionCost(
-    slice_ns=0,
-    slice_number_ns=0,
-    is_slice_view=True,
-    gather_ns=0,
-    gather_number_ns=0,
-    mac_ns=1,
+    slice_ns=0, slice_number_ns=0, is_slice_view=True, gather_ns=0, gather_number_ns=0, mac_ns=1
 )
 
 

@@ -31,10 +31,7 @@ def test_a_space_that_copies_nothing_is_left_alone() -> None:
 
 
 def test_a_slice_reaches_from_one_space_into_the_next() -> None:
-    readers = [
-        reader((A, B), {("a", 0), ("a", 2), ("b", 1)}),
-        reader((A,), {("a", 0), ("a", 1)}),
-    ]
+    readers = [reader((A, B), {("a", 0), ("a", 2), ("b", 1)}), reader((A,), {("a", 0), ("a", 1)})]
     orders = segment_orders(readers)
     assert all(is_contiguous(one, orders) for one in readers)
 

@@ -44,8 +44,7 @@ def test_a_range_leaves_out_what_is_not_finite() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"),
-    [([], (0, 1)), ([4.0, 4.0], (2.0, 6.0)), ([0.0], (-0.5, 0.5))],
+    ("values", "expected"), [([], (0, 1)), ([4.0, 4.0], (2.0, 6.0)), ([0.0], (-0.5, 0.5))]
 )
 def test_a_range_is_never_empty(values: list[float], expected: tuple[float, float]) -> None:
     assert padded(values) == expected
@@ -69,8 +68,7 @@ def test_the_gap_shrinks_when_there_is_no_room() -> None:
 
 @given(st.lists(places, max_size=30), st.floats(1, 25))
 def test_labels_keep_their_gap_their_order_and_their_bounds(
-    wanted: list[float],
-    gap: float,
+    wanted: list[float], gap: float
 ) -> None:
     found = spread(wanted, gap=gap, low=0, high=600)
     needed = min(gap, 600 / max(len(wanted) - 1, 1))
@@ -83,11 +81,7 @@ def test_labels_keep_their_gap_their_order_and_their_bounds(
 
 
 @given(st.lists(places, min_size=2, max_size=4), st.floats(5, 100), st.integers(0, 10**6))
-def test_no_other_admissible_places_are_nearer(
-    wanted: list[float],
-    gap: float,
-    seed: int,
-) -> None:
+def test_no_other_admissible_places_are_nearer(wanted: list[float], gap: float, seed: int) -> None:
     found = spread(wanted, gap=gap, low=0, high=600)
 
     def cost(placed: list[float]) -> float:

@@ -107,10 +107,6 @@ def test_a_curve_with_points_that_are_not_finite_is_drawn_without_them() -> None
 
 def test_a_study_without_samples_is_an_empty_chart() -> None:
     study = dataclasses.replace(
-        given.STUDY,
-        samples=(),
-        comparison=(),
-        accuracy_curve=None,
-        objective_curve=None,
+        given.STUDY, samples=(), comparison=(), accuracy_curve=None, objective_curve=None
     )
     assert [chart.marks for chart in study_charts(study, "accuracy", "s")] == [(), ()]

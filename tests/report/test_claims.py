@@ -51,9 +51,7 @@ def test_a_slower_model_is_called_slower() -> None:
     ],
 )
 def test_a_speed_without_interval_is_left_open(
-    change: dict[str, None],
-    figure: str,
-    verdict: str,
+    change: dict[str, None], figure: str, verdict: str
 ) -> None:
     speed = headline(compressed(**change))[0]
     assert (speed.figure, speed.verdict) == (figure, verdict)
@@ -79,11 +77,7 @@ def test_without_a_file_the_size_is_the_footprint_and_says_so() -> None:
         (float("nan"), "outside the budget", "bad"),
     ],
 )
-def test_accuracy_is_held_against_the_budget(
-    accuracy: float,
-    words: str,
-    verdict: str,
-) -> None:
+def test_accuracy_is_held_against_the_budget(accuracy: float, words: str, verdict: str) -> None:
     claim = headline(compressed(accuracy=accuracy))[2]
     assert words in claim.detail
     assert claim.verdict == verdict
@@ -101,13 +95,9 @@ def test_without_a_study_there_is_no_budget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "verdict"),
-    [(1e-5, "good"), (1.1e-5, "bad"), (float("nan"), "bad")],
+    ("error", "verdict"), [(1e-5, "good"), (1.1e-5, "bad"), (float("nan"), "bad")]
 )
-def test_thinned_equals_masked_up_to_the_bar(
-    error: float,
-    verdict: str,
-) -> None:
+def test_thinned_equals_masked_up_to_the_bar(error: float, verdict: str) -> None:
     found = checks(evidence(max_thinning_error=error))
     assert found[0].verdict == verdict
 

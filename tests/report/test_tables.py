@@ -32,10 +32,7 @@ def test_the_summary_has_a_row_for_each_quantity() -> None:
 
 def test_a_difference_that_three_digits_do_not_show_is_not_claimed() -> None:
     near = dataclasses.replace(
-        given.DENSE,
-        latency_ms=2.001,
-        latency_interval_ms=(1.91, 2.11),
-        throughput=500.0,
+        given.DENSE, latency_ms=2.001, latency_interval_ms=(1.91, 2.11), throughput=500.0
     )
     rows = summary_table(dataclasses.replace(given.EVIDENCE, compressed=near))
     assert [row.change for row in rows[7:]] == [

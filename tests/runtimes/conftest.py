@@ -34,9 +34,7 @@ def inputs() -> torch.Tensor:
 
 @pytest.fixture(scope="session")
 def exported(
-    model: nn.Module,
-    inputs: torch.Tensor,
-    tmp_path_factory: pytest.TempPathFactory,
+    model: nn.Module, inputs: torch.Tensor, tmp_path_factory: pytest.TempPathFactory
 ) -> ExportResult:
     return export_onnx(model, tmp_path_factory.mktemp("runtimes") / "model.onnx", inputs)
 

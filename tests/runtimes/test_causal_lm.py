@@ -50,9 +50,7 @@ def test_each_step_reads_what_came_before(counting: Path) -> None:
             [1, 0, 1, 2, 4],
             [0, 2, 2, 4, 8],
         ]
-        assert session.generate([[1]], max_new_tokens=5, eos_token_id=4).tolist() == [
-            [1, 1, 2, 4],
-        ]
+        assert session.generate([[1]], max_new_tokens=5, eos_token_id=4).tolist() == [[1, 1, 2, 4]]
         stream = session.stream(np.array([[3]]), max_new_tokens=2)
         assert [one.tolist() for one in stream] == [[3], [6]]
 

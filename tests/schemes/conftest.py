@@ -35,13 +35,7 @@ def convnet_channels() -> Channels:
 
     def member(parameter: str, axis: int, indices: np.ndarray, role: Role) -> Member:
         buffer = "running" in parameter
-        return Member(
-            parameter=parameter,
-            axis=axis,
-            indices=indices,
-            role=role,
-            is_buffer=buffer,
-        )
+        return Member(parameter=parameter, axis=axis, indices=indices, role=role, is_buffer=buffer)
 
     def single(n: int) -> np.ndarray:
         return np.arange(n).reshape(n, 1)
@@ -75,5 +69,5 @@ def convnet_channels() -> Channels:
             GroupSet(name="3", size=12, members=second),
             GroupSet(name="6", size=20, members=third),
             GroupSet(name="8", size=4, members=last, fixed="the model's output"),
-        ),
+        )
     )

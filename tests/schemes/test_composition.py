@@ -96,8 +96,7 @@ def test_looking_for_parameters_leaves_the_model_alone() -> None:
 
 def test_a_function_can_be_undone() -> None:
     scheme = FunctionScheme(
-        lambda model, _level: model.half() and None,
-        lambda model: model.float() and None,
+        lambda model, _level: model.half() and None, lambda model: model.float() and None
     )
     model = nn.Linear(2, 2)
     scheme.compress(model, 0.1)

@@ -36,10 +36,7 @@ def network(weights: int, biases: int) -> nn.Module:
     ],
 )
 def test_published_ratios_follow_from_the_definition(
-    weights: int,
-    biases: int,
-    level: float,
-    ratio: float,
+    weights: int, biases: int, level: float, ratio: float
 ) -> None:
     model = network(weights, biases)
     dense = footprint_bytes(model)

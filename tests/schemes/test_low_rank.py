@@ -12,12 +12,7 @@ from torch import nn
 import nncfx
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.schemes import LowRank, factorize
-from nncfx.schemes.low_rank import (
-    factorize_again,
-    rank_of_energy,
-    rank_of_level,
-    truncate_rank,
-)
+from nncfx.schemes.low_rank import factorize_again, rank_of_energy, rank_of_level, truncate_rank
 
 sizes = st.integers(1, 12)
 

@@ -18,11 +18,7 @@ SCHEMES = [Prune(), BlockPrune("l1norm", (1, 2)), BlockPrune(bs=2)]
 def small_net(seed: int = 0) -> nn.Sequential:
     torch.manual_seed(seed)
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3),
-        nn.BatchNorm2d(4),
-        nn.Flatten(),
-        nn.Linear(16, 6),
-        nn.Linear(6, 4),
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 6), nn.Linear(6, 4)
     )
 
 

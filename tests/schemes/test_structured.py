@@ -109,8 +109,7 @@ def test_structured_schemes_say_so() -> None:
 
 
 def test_a_bound_scheme_zeroes_both_sides_and_the_norm(
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     buffers = {name: b.clone() for name, b in convnet.named_buffers()}
     FilterPrune().bind(convnet_channels).compress(convnet, 0.5)
@@ -126,9 +125,7 @@ def test_a_bound_scheme_zeroes_both_sides_and_the_norm(
 
 @pytest.mark.parametrize("scheme", [FilterPrune(), StructurePrune("l1norm")])
 def test_dead_channels_carry_nothing_whatever_stands_between(
-    scheme: Scheme,
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    scheme: Scheme, convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     """Noise in the dead channels' inputs does not reach the output."""
     scheme.bind(convnet_channels).compress(convnet, 0.5)
@@ -146,8 +143,7 @@ def test_dead_channels_carry_nothing_whatever_stands_between(
 
 
 def test_a_bound_scheme_leaves_the_fixed_sets(
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     StructurePrune().bind(convnet_channels).compress(convnet, 0.9)
     assert (convnet[8].weight.abs().sum(1) > 0).all()
@@ -155,8 +151,7 @@ def test_a_bound_scheme_leaves_the_fixed_sets(
 
 
 def test_a_bound_scheme_never_empties_a_set(
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     with torch.no_grad():
         convnet[0].weight.mul_(1e-6)
@@ -165,8 +160,7 @@ def test_a_bound_scheme_never_empties_a_set(
 
 
 def test_filters_and_neurons_pick_their_sets(
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     filters = FilterPrune().bind(convnet_channels).parameters(convnet)
     neurons = NeuronPrune().bind(convnet_channels).parameters(convnet)

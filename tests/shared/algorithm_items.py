@@ -9,7 +9,7 @@ ITEMS: Mapping[str, dict[str, Any]] = {
     "const_sparsity": {},
     "entropy_constraint": {"bits": 3, "params": {"target_epoch": 2}},
     "filter_pruning": {
-        "params": {"pruning_target": 0.25, "pruning_steps": 2, "prune_first_conv": True},
+        "params": {"pruning_target": 0.25, "pruning_steps": 2, "prune_first_conv": True}
     },
     "head_pruning": {"params": {"align": 1, "pruning_steps": 2}},
     "knowledge_distillation": {"type": "softmax", "temperature": 2.0, "class_axis": -1},
@@ -21,7 +21,7 @@ ITEMS: Mapping[str, dict[str, Any]] = {
             "warmup_end_epoch": 3,
             "importance_regularization_factor": 0.1,
             "enable_structured_masking": False,
-        },
+        }
     },
     "neuron_pruning": {"params": {"align": 1, "pruning_steps": 2}},
     "nm_sparsity": {"params": {"start_epoch": 1}},
@@ -36,7 +36,7 @@ ITEMS: Mapping[str, dict[str, Any]] = {
         },
     },
     "structure_pruning": {
-        "params": {"align": 1, "pruning_steps": 2, "pruning_parameters_target": 0.4},
+        "params": {"align": 1, "pruning_steps": 2, "pruning_parameters_target": 0.4}
     },
     "weight_clustering": {"bits": 3, "params": {"start_epoch": 1}},
 }

@@ -23,7 +23,7 @@ def file_of(count: int, bias: list[float], codes: list[int], gaps: list[int]) ->
             np.array(bias, dtype="<f4").tobytes(),
             bytes(codes),
             bytes(gaps),
-        ],
+        ]
     )
 
 

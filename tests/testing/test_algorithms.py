@@ -97,12 +97,7 @@ class ToyBuilder(Builder[ToyConfig]):
 
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
         return [
-            Insertion(
-                WeightSite.of(name),
-                self.hook(parameter.detach()),
-                self.priority,
-                "toy",
-            )
+            Insertion(WeightSite.of(name), self.hook(parameter.detach()), self.priority, "toy")
             for name, parameter in model.named_parameters()
             if parameter.ndim > 1
         ]
@@ -184,22 +179,20 @@ TEETH: dict[str, type[ToyBuilder]] = {
     "planning_is_deterministic": _with_hook(__init__=_random_start),
     "planning_touches_nothing": type("Broken", (ToyBuilder,), {"plan": _meddle}),
     "gradients_reach_every_parameter": _with_hook(
-        forward=lambda hook, weight: weight.detach() * hook.scale,
+        forward=lambda hook, weight: weight.detach() * hook.scale
     ),
-    "state_dict_into_a_fresh_model_gives_the_same_output": _with_hook(
-        __init__=_outside_the_state,
-    ),
+    "state_dict_into_a_fresh_model_gives_the_same_output": _with_hook(__init__=_outside_the_state),
     "the_models_state_dict_alone_resumes_the_schedule": _with_controller(
-        load_state_dict=lambda *_: None,
+        load_state_dict=lambda *_: None
     ),
     "pickle_and_deepcopy_keep_the_output": type(
         "Broken", (ToyBuilder,), {"hook": UnpicklableHook}
     ),
     "statistics_are_in_range_and_monotone": _with_controller(
-        statistics=lambda controller: ToyStatistics(level=2 * controller.level),
+        statistics=lambda controller: ToyStatistics(level=2 * controller.level)
     ),
     "statistics_survive_json": _with_controller(
-        statistics=lambda controller: ToyStatistics(level=torch.tensor(controller.level)),
+        statistics=lambda controller: ToyStatistics(level=torch.tensor(controller.level))
     ),
     "the_schedule_rises_to_its_target": _with_controller(__init__=_falling),
     "it_composes_with_others": _with_hook(
@@ -240,8 +233,7 @@ def test_a_sound_toy_algorithm_keeps_it(
 
 @pytest.mark.parametrize("name", sorted(TEETH))
 def test_an_algorithm_that_breaks_it_is_caught(
-    toy: Callable[[type[ToyBuilder]], AlgorithmSubject],
-    name: str,
+    toy: Callable[[type[ToyBuilder]], AlgorithmSubject], name: str
 ) -> None:
     subject = toy(TEETH[name])
     with pytest.raises((AssertionError, StorageError, *REFUSALS.get(name, ()))):

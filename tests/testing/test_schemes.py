@@ -9,9 +9,7 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError
-from nncfx.schemes import (
-    Scheme,
-)
+from nncfx.schemes import Scheme
 from nncfx.testing import SCHEME_PROMISES, SchemeSubject
 
 BY_NAME = {promise.__name__: promise for promise in SCHEME_PROMISES}

@@ -53,7 +53,7 @@ def test_the_thin_norm_is_that_of_the_four_living_channels() -> None:
     model = model_with(nn.LayerNorm(6))
     hidden = model[0](ROWS)[:, [0, 2, 3, 5]]
     normal = (hidden - hidden.mean(1, keepdim=True)) / torch.sqrt(
-        hidden.var(1, keepdim=True, correction=0) + 1e-5,
+        hidden.var(1, keepdim=True, correction=0) + 1e-5
     )
     expected = F.gelu(normal) @ model[3].weight[:, [0, 2, 3, 5]].T + model[3].bias
     thinned = thin(model, ROWS, living_norms=True).model

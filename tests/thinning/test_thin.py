@@ -249,7 +249,7 @@ def test_dead_channels_that_are_fixed_are_listed_with_the_reason() -> None:
     result = thin(model, VECTOR)
     assert result.removed == {}
     assert dict(result.fixed) == {
-        "0": "'Sequential/Softmax[1]/softmax_0' computes across its channels",
+        "0": "'Sequential/Softmax[1]/softmax_0' computes across its channels"
     }
 
 

@@ -18,13 +18,7 @@ from nncfx.config import (
     unregister_algorithm_config,
 )
 from nncfx.controllers import CompositeController, Controller, Statistics, builder_for
-from nncfx.errors import (
-    ArgumentError,
-    CompressionError,
-    ConfigError,
-    StorageError,
-    TracingError,
-)
+from nncfx.errors import ArgumentError, CompressionError, ConfigError, StorageError, TracingError
 from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.tracing import Priority
 from nncfx.training.config_inputs import example_inputs_of
@@ -191,10 +185,7 @@ def test_the_state_of_another_algorithm_is_refused() -> None:
     model = Net()
     with pytest.raises(StorageError, match=r"missing \['magnitude_sparsity'\]"):
         create_compressed_model(
-            model,
-            {"compression": MAGNITUDE},
-            INPUTS,
-            compression_state=controller.state_dict(),
+            model, {"compression": MAGNITUDE}, INPUTS, compression_state=controller.state_dict()
         )
     assert type(model) is Net
 
@@ -230,7 +221,7 @@ def test_training_a_real_model_with_both_algorithms_lowers_its_loss() -> None:
         "compression": [
             MAGNITUDE | {"params": {"sparsity_target": 0.5, "sparsity_target_epoch": 1}},
             {"algorithm": "filter_pruning", "params": {"schedule": "baseline"}},
-        ],
+        ]
     }
     images, labels = torch.randn(8, 3, 32, 32), torch.arange(8) % 10
     controller, model = create_compressed_model(resnet20_cifar10(), config, images[:1])
@@ -364,11 +355,7 @@ class Keeps(nn.Module):
 
 @pytest.mark.parametrize(
     "item",
-    [
-        MAGNITUDE,
-        {"algorithm": "lc"},
-        {"algorithm": "knowledge_distillation", "type": "mse"},
-    ],
+    [MAGNITUDE, {"algorithm": "lc"}, {"algorithm": "knowledge_distillation", "type": "mse"}],
     ids=lambda item: item["algorithm"],
 )
 def test_a_model_that_keeps_what_it_computed_is_compressed(item: dict[str, str]) -> None:

@@ -31,7 +31,7 @@ CONFIG = {
     "compression": [
         {"algorithm": "magnitude_sparsity", "params": {"sparsity_target_epoch": 3}},
         {"algorithm": "filter_pruning", "params": {"pruning_steps": 4}},
-    ],
+    ]
 }
 
 
@@ -232,8 +232,7 @@ def test_a_forward_whose_length_depends_on_values_is_told(
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller, model = trained()
     path = save(tmp_path / "x.safetensors", model, controller)

@@ -22,10 +22,7 @@ PRUNING = {
     "pruning_init": 0.4,
     "params": {"all_weights": True, "align": 1},
 }
-QUANTIZATION = {
-    "algorithm": "quantization",
-    "initializer": {"range": {"num_init_samples": 0}},
-}
+QUANTIZATION = {"algorithm": "quantization", "initializer": {"range": {"num_init_samples": 0}}}
 
 
 def resnet() -> nn.Module:

@@ -62,10 +62,7 @@ def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def train(
-    controller: Controller,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    epochs: range,
+    controller: Controller, model: nn.Module, optimizer: torch.optim.Optimizer, epochs: range
 ) -> None:
     model.train()
     for epoch in epochs:
@@ -90,14 +87,11 @@ def check_equal(model: nn.Module, other: nn.Module) -> None:
 
 
 @pytest.mark.parametrize(
-    "algorithms",
-    [*((name,) for name in registered_algorithms()), EVERYTHING],
-    ids="+".join,
+    "algorithms", [*((name,) for name in registered_algorithms()), EVERYTHING], ids="+".join
 )
 @pytest.mark.filterwarnings("ignore:The masks of rb_sparsity:UserWarning")  # trained too shortly
 def test_killed_and_resumed_training_ends_in_the_same_bits(
-    algorithms: Sequence[str],
-    tmp_path: Path,
+    algorithms: Sequence[str], tmp_path: Path
 ) -> None:
     controller, model = created(algorithms)
     optimizer = sgd(model)

@@ -23,8 +23,7 @@ class BlockPruningParams(SparsityParams):
         limits=Limits(minimum=1, min_items=1),
     )
     block_importance: Literal["L2", "L1", "max"] = option(
-        "L2",
-        "the score of a block: a norm of its weights, or their largest magnitude",
+        "L2", "the score of a block: a norm of its weights, or their largest magnitude"
     )
 
 
@@ -36,13 +35,10 @@ class BlockPruningConfig(InitializedAlgorithmConfig):
     algorithm: ClassVar[str] = "block_pruning"
 
     sparsity_init: float = option(
-        0.0,
-        "the fraction of blocks that is zero from the start",
-        limits=LEVEL,
+        0.0, "the fraction of blocks that is zero from the start", limits=LEVEL
     )
     params: BlockPruningParams = option(
-        BlockPruningParams(),
-        "when which level holds, and what a block is",
+        BlockPruningParams(), "when which level holds, and what a block is"
     )
 
     @override

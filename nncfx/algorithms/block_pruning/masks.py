@@ -30,7 +30,7 @@ def padded_block_scores(weight: Tensor, block: Sequence[int], criterion: Criteri
     if len(block) > weight.ndim or min(block, default=0) < 1:
         raise ArgumentError(
             f"block is {tuple(block)!r} for a weight of {weight.ndim} axes; a block has an extent "
-            "of at least 1 along each of the first axes. Write (4, 4) for tiles of 4 x 4.",
+            "of at least 1 along each of the first axes. Write (4, 4) for tiles of 4 x 4."
         )
     extents = (*block, *[1] * (weight.ndim - len(block)))
     missing = [-n % extent for n, extent in zip(weight.shape, extents, strict=True)]

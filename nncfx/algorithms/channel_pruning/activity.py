@@ -53,11 +53,7 @@ class _Mean:
 
 
 def channel_activity(
-    model: nn.Module,
-    channels: Channels,
-    batches: Iterable[Any],
-    importance: str,
-    samples: int,
+    model: nn.Module, channels: Channels, batches: Iterable[Any], importance: str, samples: int
 ) -> dict[str, Tensor]:
     """Return one score per group by the name of each prunable set, on the CPU.
 
@@ -109,7 +105,7 @@ def _scores(group_set: GroupSet, member: Member, mean: _Mean) -> Tensor:
     if values is None:
         raise CompressionError(
             f"'{member.parameter}', which shows the channels of '{group_set.name}', was not used "
-            "on the data. Pass batches in calibration_batches, or leave the layer out by scopes.",
+            "on the data. Pass batches in calibration_batches, or leave the layer out by scopes."
         )
     scores = values.cpu()[torch.from_numpy(member.indices.copy())].mean(dim=1)
     return comparable(group_set, scores, normalize=False)
@@ -126,7 +122,7 @@ def _shown(model: nn.Module, group_set: GroupSet, importance: str) -> tuple[Memb
     kind = "convolution" if importance == "HRank" else "convolution or linear layer"
     raise CompressionError(
         f"No {kind} reads or gives the channels of '{group_set.name}', so that {importance} has "
-        "nothing to look at. Leave them out by ignored_scopes, or use 'L2'.",
+        "nothing to look at. Leave them out by ignored_scopes, or use 'L2'."
     )
 
 

@@ -64,7 +64,7 @@ class ChannelPruningBuilder(Builder[C]):
                 f"{self.config.algorithm} finds no channels that it may remove: "
                 f"{reasons or 'no operation produces any'}. Widen the scopes, set "
                 "'prune_first_conv' or 'prune_downsample_convs' of filter_pruning, or take the "
-                f"item out.{parametrization_mend(model)}",
+                f"item out.{parametrization_mend(model)}"
             )
         self._warn_fixed_channels(subject.channels)
         axes: dict[str, set[int]] = {}
@@ -102,9 +102,7 @@ class ChannelPruningBuilder(Builder[C]):
     @override
     @final
     def controller(
-        self,
-        model: NNCFNetwork,
-        insertions: Sequence[Insertion],
+        self, model: NNCFNetwork, insertions: Sequence[Insertion]
     ) -> ChannelPruningController:
         hooks = MaskSet.of(model, insertions), LivingNorms.of(insertions)
         return ChannelPruningController(model, self.config, hooks, self._subject(model))

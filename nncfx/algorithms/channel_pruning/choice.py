@@ -110,11 +110,7 @@ def _keep(
 
 
 def weight_scores(
-    channels: Channels,
-    weights: Mapping[str, Tensor],
-    params: PruningParams,
-    *,
-    normalize: bool,
+    channels: Channels, weights: Mapping[str, Tensor], params: PruningParams, *, normalize: bool
 ) -> list[Tensor]:
     """Return the scores of the groups by weights; by their L2 norm where data are to say more.
 

@@ -101,12 +101,10 @@ class FilterPruningParams(ChannelPruningParams):
         refused={"learned_ranking": _NO_LEGR},
     )
     prune_first_conv: bool = option(
-        default=False,
-        doc="whether convolutions that see the model's input first may lose filters",
+        default=False, doc="whether convolutions that see the model's input first may lose filters"
     )
     prune_downsample_convs: bool = option(
-        default=False,
-        doc="whether convolutions with a stride above 1 may lose filters",
+        default=False, doc="whether convolutions with a stride above 1 may lose filters"
     )
 
 
@@ -115,8 +113,7 @@ class ChannelPruningConfig(PruningConfig):
     """The keys of every algorithm that zeroes channel groups."""
 
     params: ChannelPruningParams = option(
-        ChannelPruningParams(),
-        "when which level holds, and which groups go first",
+        ChannelPruningParams(), "when which level holds, and which groups go first"
     )
 
 
@@ -127,8 +124,7 @@ class FilterPruningConfig(ChannelPruningConfig):
 
     algorithm: ClassVar[str] = "filter_pruning"
     params: FilterPruningParams = option(
-        FilterPruningParams(),
-        "when which level holds, and which filters go first",
+        FilterPruningParams(), "when which level holds, and which filters go first"
     )
 
 
@@ -163,6 +159,5 @@ class BranchPruningConfig(PruningConfig):
 
     algorithm: ClassVar[str] = "branch_pruning"
     params: PruningParams = option(
-        PruningParams(),
-        "when which level, a fraction of the branches, holds, and which go first",
+        PruningParams(), "when which level, a fraction of the branches, holds, and which go first"
     )

@@ -281,7 +281,7 @@ class ChannelPruningController(Controller):
                 f"model, not {level:g}: the rest is in layers that it may not touch, and in the "
                 f"widths below which 'align' lets none fall. Lower "
                 f"'{self.config.params.target_key}', or allow more (scopes; 'align': 1; "
-                "prune_first_conv and prune_downsample_convs of filter_pruning).",
+                "prune_first_conv and prune_downsample_convs of filter_pruning)."
             )
         # 2^-20 tells apart any two counts among a million groups
         for _ in range(20):
@@ -318,9 +318,7 @@ class ChannelPruningController(Controller):
         )
 
     def _pruned(
-        self,
-        weights: Mapping[str, Tensor],
-        masks: Mapping[str, Tensor],
+        self, weights: Mapping[str, Tensor], masks: Mapping[str, Tensor]
     ) -> tuple[PrunedChannels, ...]:
         ranking = self._subject.choice.ranking
         if ranking is None:

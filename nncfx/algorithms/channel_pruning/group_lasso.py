@@ -36,11 +36,7 @@ class GroupLasso(CompressionLoss):
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        channels: Channels,
-        weight: float,
-        is_over: Callable[[], bool],
+        self, model: nn.Module, channels: Channels, weight: float, is_over: Callable[[], bool]
     ) -> None:
         self.model = model
         self.weight = weight

@@ -128,9 +128,7 @@ def take_neurons(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Chan
 
 
 def producing_operations(
-    channels: Channels,
-    model: nn.Module,
-    graph: NNCFGraph,
+    channels: Channels, model: nn.Module, graph: NNCFGraph
 ) -> list[list[Operation]]:
     """Return, for each set of `channels`, the operations that make it with a parameter."""
     names = aliases(model)
@@ -148,11 +146,7 @@ def producing_operations(
     ]
 
 
-def read_within(
-    channels: Channels,
-    model: nn.Module,
-    considered: Iterable[Operation],
-) -> Channels:
+def read_within(channels: Channels, model: nn.Module, considered: Iterable[Operation]) -> Channels:
     """Return `channels` without the consumers that no `considered` operation reads."""
     names = aliases(model)
     inside = {

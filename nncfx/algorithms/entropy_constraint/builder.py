@@ -30,9 +30,7 @@ class EntropyConstraintBuilder(Builder[EntropyConstraintConfig]):
 
     @override
     def controller(
-        self,
-        model: NNCFNetwork,
-        insertions: Sequence[Insertion],
+        self, model: NNCFNetwork, insertions: Sequence[Insertion]
     ) -> EntropyConstraintController:
         hooks = hooks_by_weight(model, insertions, GridHook)
         return EntropyConstraintController(model, self.config, hooks)

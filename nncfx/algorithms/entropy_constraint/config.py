@@ -53,8 +53,7 @@ class EntropyConstraintConfig(InitializedAlgorithmConfig):
         limits=Limits(minimum=0),
     )
     params: EntropyConstraintParams = option(
-        EntropyConstraintParams(),
-        "when which number of bits holds",
+        EntropyConstraintParams(), "when which number of bits holds"
     )
 
     @override

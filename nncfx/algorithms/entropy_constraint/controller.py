@@ -125,10 +125,7 @@ class EntropyConstraintController(Controller):
     """
 
     def __init__(
-        self,
-        model: NNCFNetwork,
-        config: EntropyConstraintConfig,
-        hooks: Mapping[str, GridHook],
+        self, model: NNCFNetwork, config: EntropyConstraintConfig, hooks: Mapping[str, GridHook]
     ) -> None:
         super().__init__(model, ALGORITHM, [config])
         self.config = config

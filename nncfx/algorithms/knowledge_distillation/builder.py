@@ -37,7 +37,7 @@ class KnowledgeDistillationBuilder(Builder[KnowledgeDistillationConfig]):
         if not outputs:
             raise CompressionError(
                 "knowledge_distillation finds no floating-point output that an operation makes, "
-                "so there is nothing to compare. Take the item out of the config.",
+                "so there is nothing to compare. Take the item out of the config."
             )
         teacher = Teacher(unwrap(copy_of(model)))
         _check_teacher(teacher, model)
@@ -48,9 +48,7 @@ class KnowledgeDistillationBuilder(Builder[KnowledgeDistillationConfig]):
 
     @override
     def controller(
-        self,
-        model: NNCFNetwork,
-        insertions: Sequence[Insertion],
+        self, model: NNCFNetwork, insertions: Sequence[Insertion]
     ) -> KnowledgeDistillationController:
         taps = {one.site: one.hook for one in insertions if isinstance(one.hook, Tap)}
         graph = model.nncf.graph
@@ -72,7 +70,7 @@ def _check_teacher(teacher: Teacher, model: NNCFNetwork) -> None:
                 "knowledge_distillation would compare the model with itself: a forward that is "
                 f"set on an instance calls '{names[module]}' of the model, in a copy as well, "
                 "and the copy is the teacher. Define the forward in a subclass, or set it after "
-                "create_compressed_model. TRL's SFTTrainer sets one: use transformers' Trainer.",
+                "create_compressed_model. TRL's SFTTrainer sets one: use transformers' Trainer."
             )
 
     args, kwargs = tensor_copies(as_call(model.nncf.example_inputs))

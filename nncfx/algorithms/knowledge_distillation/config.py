@@ -20,17 +20,14 @@ class KnowledgeDistillationConfig(AlgorithmConfig):
     has_scopes: ClassVar[bool] = False
 
     type: Literal["mse", "softmax"] = required(
-        "whether outputs are compared by squared error or, as logits, by cross-entropy",
+        "whether outputs are compared by squared error or, as logits, by cross-entropy"
     )
     scale: float = option(1.0, "what the loss is multiplied by", limits=Limits(above=0))
     temperature: float = option(
-        1.0,
-        "what logits are divided by before softmax",
-        limits=Limits(above=0),
+        1.0, "what logits are divided by before softmax", limits=Limits(above=0)
     )
     class_axis: int | None = option(
-        None,
-        "the axis of the classes in logits of more than two axes: 1 of images, -1 of tokens",
+        None, "the axis of the classes in logits of more than two axes: 1 of images, -1 of tokens"
     )
 
     @override

@@ -58,10 +58,7 @@ class KnowledgeDistillationController(Controller):
     needs_loss: bool = True
 
     def __init__(
-        self,
-        model: nn.Module,
-        config: KnowledgeDistillationConfig,
-        loss: DistillationLoss,
+        self, model: nn.Module, config: KnowledgeDistillationConfig, loss: DistillationLoss
     ) -> None:
         super().__init__(model, ALGORITHM, [config])
         self.config = config

@@ -60,7 +60,7 @@ def tempered_cross_entropy(
             "Distillation of type 'softmax' takes logits of n x c, but an output has the shape "
             f"{tuple(student.shape)}, and class_axis is {axis}. Set 'class_axis' to the axis of "
             "the classes: 1 of images (n x c x h x w), -1 of tokens (n x t x c); or use type "
-            "'mse'.",
+            "'mse'."
         )
     student, teacher = wide(student), wide(teacher)
     soft = torch.softmax(teacher / temperature, dim=axis)
@@ -115,7 +115,7 @@ class Teacher(nn.Module):
         if self.call is None:
             raise CompressionError(
                 "knowledge_distillation has seen outputs of the model and no call of it, so that "
-                "the teacher cannot be called alike. Call the wrapped model, not its parts.",
+                "the teacher cannot be called alike. Call the wrapped model, not its parts."
             )
         args, kwargs = pytree.tree_map_only(Tensor, self._in_own_dtype, tensor_copies(self.call))
         # a forward that takes derivatives turns gradients on itself
@@ -227,7 +227,7 @@ class DistillationLoss(CompressionLoss):
                 "The last call of the model in training mode made none of the outputs that "
                 "knowledge_distillation compares, so that it would add nothing. Some trainers, "
                 "such as TRL's SFTTrainer, fuse the head into the loss and make no logits: train "
-                "with one that makes them, or take the item out of the config.",
+                "with one that makes them, or take the item out of the config."
             )
         if not seen:
             first = next(iter(self.teacher.buffers()))
@@ -261,6 +261,6 @@ def _pairs(
             raise CompressionError(
                 f"The teacher returns no tensor of the shape {tuple(one.shape)}, which an output "
                 "of the model has in the last call. Take another teacher, or make the model "
-                "return the same in training and in evaluation mode.",
+                "return the same in training and in evaluation mode."
             )
         yield one, match

@@ -17,8 +17,7 @@ class MagnitudeSparsityParams(SparsityParams):
     """The schedule of magnitude sparsity, and how it ranks weights."""
 
     weight_importance: Literal["abs", "normed_abs"] = option(
-        "normed_abs",
-        "rank weights by |w|, or by |w| divided by the Euclidean norm of their layer",
+        "normed_abs", "rank weights by |w|, or by |w| divided by the Euclidean norm of their layer"
     )
 
 
@@ -30,13 +29,10 @@ class MagnitudeSparsityConfig(InitializedAlgorithmConfig):
     algorithm: ClassVar[str] = "magnitude_sparsity"
 
     sparsity_init: float = option(
-        0.0,
-        "the fraction of weights that is zero from the start",
-        limits=LEVEL,
+        0.0, "the fraction of weights that is zero from the start", limits=LEVEL
     )
     params: MagnitudeSparsityParams = option(
-        MagnitudeSparsityParams(),
-        "when which level holds, and how weights are ranked",
+        MagnitudeSparsityParams(), "when which level holds, and how weights are ranked"
     )
 
     @override

@@ -51,9 +51,7 @@ class MovementSparsityBuilder(Builder[MovementSparsityConfig]):
 
     @override
     def controller(
-        self,
-        model: NNCFNetwork,
-        insertions: Sequence[Insertion],
+        self, model: NNCFNetwork, insertions: Sequence[Insertion]
     ) -> MovementSparsityController:
         masks = hooks_by_weight(model, insertions, MovementMask)
         return MovementSparsityController(model, self.config, masks)
@@ -72,13 +70,13 @@ def _block(name: str, shape: tuple[int, ...], structure: SparseStructure | None)
         if structure.axis >= len(shape):
             raise CompressionError(
                 f"'{name}' has the shape {shape} and no axis {structure.axis}, which "
-                "sparse_structure_by_scopes asks for. Choose another axis or narrower scopes.",
+                "sparse_structure_by_scopes asks for. Choose another axis or narrower scopes."
             )
         return [1 if axis == structure.axis else extent for axis, extent in enumerate(shape)]
     block = list(structure.sparse_factors or ())
     if len(block) != len(shape) or any(n % b for n, b in zip(shape, block, strict=True)):
         raise CompressionError(
             f"Blocks of {block} do not tile '{name}' of {shape}; each extent must divide the "
-            "weight's. Change 'sparse_factors' or narrow its 'target_scopes'.",
+            "weight's. Change 'sparse_factors' or narrow its 'target_scopes'."
         )
     return block

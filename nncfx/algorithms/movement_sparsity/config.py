@@ -27,12 +27,10 @@ class MovementSparsityParams(Section):
         limits=_EPOCH,
     )
     warmup_end_epoch: float = required(
-        "the epoch, counted from 0, from which the masks stand still",
-        limits=_EPOCH,
+        "the epoch, counted from 0, from which the masks stand still", limits=_EPOCH
     )
     importance_regularization_factor: float = required(
-        "how strongly the loss pushes scores down at the end of the warm-up",
-        limits=_EPOCH,
+        "how strongly the loss pushes scores down at the end of the warm-up", limits=_EPOCH
     )
     enable_structured_masking: bool = option(
         default=True,
@@ -40,8 +38,7 @@ class MovementSparsityParams(Section):
     )
     power: float = option(3.0, "the power of the polynomial warm-up", limits=Limits(above=0))
     init_importance_threshold: float | None = option(
-        None,
-        "the threshold at the start of the warm-up; one that masks 0.1 % if not given",
+        None, "the threshold at the start of the warm-up; one that masks 0.1 % if not given"
     )
     final_importance_threshold: float = option(0.0, "the threshold at the end of the warm-up")
     sparsity_target: float | None = option(
@@ -86,11 +83,10 @@ class SparseStructure(Section):
     """What shares one score in the weights of some scopes."""
 
     mode: Literal["fine", "block", "per_dim"] = required(
-        "one score per entry, per block, or per index along an axis",
+        "one score per entry, per block, or per index along an axis"
     )
     target_scopes: tuple[str, ...] = required(
-        "addresses, scopes or {re} patterns of the operations this holds for",
-        single=True,
+        "addresses, scopes or {re} patterns of the operations this holds for", single=True
     )
     sparse_factors: tuple[int, ...] | None = option(
         None,
@@ -98,9 +94,7 @@ class SparseStructure(Section):
         limits=Limits(minimum=1),
     )
     axis: int | None = option(
-        None,
-        "the axis whose indices have scores; only for 'per_dim'",
-        limits=_EPOCH,
+        None, "the axis whose indices have scores; only for 'per_dim'", limits=_EPOCH
     )
 
     @override
@@ -129,12 +123,9 @@ class MovementSparsityConfig(TrainedAlgorithmConfig):
 
     algorithm: ClassVar[str] = "movement_sparsity"
 
-    params: MovementSparsityParams = required(
-        "when it works, and how strongly",
-    )
+    params: MovementSparsityParams = required("when it works, and how strongly")
     sparse_structure_by_scopes: tuple[SparseStructure, ...] = option(
-        (),
-        "what shares a score, by scopes; all others have one per entry",
+        (), "what shares a score, by scopes; all others have one per entry"
     )
 
     @override

@@ -157,10 +157,7 @@ class MovementSparsityController(Controller):
     needs_loss: bool = True
 
     def __init__(
-        self,
-        model: nn.Module,
-        config: MovementSparsityConfig,
-        masks: Mapping[str, MovementMask],
+        self, model: nn.Module, config: MovementSparsityConfig, masks: Mapping[str, MovementMask]
     ) -> None:
         super().__init__(model, ALGORITHM, [config])
         self.config = config

@@ -12,13 +12,7 @@ from typing_extensions import override
 
 from nncfx.algorithms.nm_sparsity.config import NMSparsityConfig
 from nncfx.algorithms.nm_sparsity.masks import nm_mask
-from nncfx.controllers import (
-    BaselineSchedule,
-    EpochScheduler,
-    MaskSet,
-    WarmUp,
-    register_algorithm,
-)
+from nncfx.controllers import BaselineSchedule, EpochScheduler, MaskSet, WarmUp, register_algorithm
 from nncfx.controllers.base.weights import Weight, aliases, raw_parameters
 from nncfx.controllers.masks.weight_sparsity import MaskBuilder, MaskController
 from nncfx.graph.stacked_matrices import stacked_matrices

@@ -19,9 +19,7 @@ class NMSparsityParams(Section):
     n: int = option(2, "how many of m weights stay", limits=Limits(minimum=1))
     m: int = option(4, "how many weights make a group", limits=Limits(minimum=2))
     start_epoch: int = option(
-        0,
-        "the epoch, counted from 0, from which the pattern holds",
-        limits=Limits(minimum=0),
+        0, "the epoch, counted from 0, from which the pattern holds", limits=Limits(minimum=0)
     )
     freeze_epoch: int = option(
         100,
@@ -34,8 +32,7 @@ class NMSparsityParams(Section):
         """Yield the fault of a pattern that removes nothing."""
         if self.n >= self.m:
             yield Fault(
-                path="n",
-                problem=f"{self.n} of {self.m} removes nothing. Choose n below m.",
+                path="n", problem=f"{self.n} of {self.m} removes nothing. Choose n below m."
             )
 
 
@@ -46,7 +43,4 @@ class NMSparsityConfig(InitializedAlgorithmConfig):
 
     algorithm: ClassVar[str] = "nm_sparsity"
 
-    params: NMSparsityParams = option(
-        NMSparsityParams(),
-        "the pattern, and when it holds",
-    )
+    params: NMSparsityParams = option(NMSparsityParams(), "the pattern, and when it holds")

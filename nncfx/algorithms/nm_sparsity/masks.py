@@ -29,7 +29,7 @@ def nm_mask(weight: Tensor, n: int, m: int, axis: int = 1) -> Tensor:
     if axis >= weight.ndim or weight.shape[axis] % m:
         raise ArgumentError(
             f"A weight of shape {tuple(weight.shape)} has no axis {axis} of a multiple of {m}, "
-            "which groups of that size need. Leave the layer out.",
+            "which groups of that size need. Leave the layer out."
         )
     groups = weight.detach().abs().movedim(axis, -1)
     groups = groups.reshape(*groups.shape[:-1], -1, m)

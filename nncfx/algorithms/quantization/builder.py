@@ -44,9 +44,7 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
 
     @override
     def controller(
-        self,
-        model: NNCFNetwork,
-        insertions: Sequence[Insertion],
+        self, model: NNCFNetwork, insertions: Sequence[Insertion]
     ) -> QuantizationController:
         """Return the handle; the quantizers have no ranges yet."""
         hooks = hooks_of(insertions)

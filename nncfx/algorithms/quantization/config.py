@@ -55,11 +55,7 @@ class WeightQuantizers(Section):
     signed: bool | None = option(None, "whether integers may be negative; found if not given")
     per_channel: bool | None = option(None, "whether each channel has a range of its own")
     ignored_scopes: tuple[str, ...] = option((), "what is not quantized", single=True)
-    target_scopes: tuple[str, ...] | None = option(
-        None,
-        "all that is quantized",
-        single=True,
-    )
+    target_scopes: tuple[str, ...] | None = option(None, "all that is quantized", single=True)
     logarithm_scale: bool | None = option(None, "whether the logarithm of a scale is trained")
 
 
@@ -124,15 +120,11 @@ class RangeInitializer(Section):
         "more. kl gives that of weights only where target_quantizer_group names them, and else "
         "they have min_max",
     )
-    params: RangeParams | None = option(
-        None,
-        "the percentiles",
-    )
+    params: RangeParams | None = option(None, "the percentiles")
     ignored_scopes: tuple[str, ...] = option((), "what this leaves alone", single=True)
     target_scopes: tuple[str, ...] | None = option(None, "all that this holds for", single=True)
     target_quantizer_group: Literal["activations", "weights"] | None = option(
-        None,
-        "which quantizers this holds for",
+        None, "which quantizers this holds for"
     )
 
 
@@ -140,9 +132,7 @@ class RangeInitializer(Section):
 class PrecisionInitializer(Section):
     """How each layer gets its bits."""
 
-    refused: ClassVar[Mapping[str, str]] = {
-        "target_device": "it stands at the top of the config",
-    }
+    refused: ClassVar[Mapping[str, str]] = {"target_device": "it stands at the top of the config"}
 
     type: Literal["hawq", "manual"] = option(
         "manual",
@@ -166,8 +156,7 @@ class PrecisionInitializer(Section):
     traces_per_layer_path: str | None = option(None, "a file of traces computed before")
     dump_init_precision_data: bool = option(default=False, doc="whether to write what was found")
     bitwidth_assignment_mode: Literal["strict", "liberal"] = option(
-        "liberal",
-        "whether neighbouring quantizers share their width",
+        "liberal", "whether neighbouring quantizers share their width"
     )
 
 
@@ -176,14 +165,10 @@ class QuantizationInitializer(Section):
     """What is done before training under quantization."""
 
     batchnorm_adaptation: BatchNormAdaptation | None = option(
-        None,
-        "adapt the running statistics of batch norms",
+        None, "adapt the running statistics of batch norms"
     )
     range: tuple[RangeInitializer, ...] = option((), "how ranges are found", single=True)
-    precision: PrecisionInitializer | None = option(
-        None,
-        "how bits are found",
-    )
+    precision: PrecisionInitializer | None = option(None, "how bits are found")
 
     def with_scopes(self, resolve: ScopeResolver) -> Self:
         """Return this, which is 'initializer' of an item, with the scopes of ranges resolved."""
@@ -202,20 +187,14 @@ class StagedQuantization(Section):
     activations_quant_start_epoch: int = option(1, "the epoch of activations", limits=_COUNT)
     weights_quant_start_epoch: int = option(1, "the epoch of weights", limits=_COUNT)
     ranges_freeze_epoch: int | None = option(
-        None,
-        "the epoch from which ranges are trained no longer",
-        limits=_COUNT,
+        None, "the epoch from which ranges are trained no longer", limits=_COUNT
     )
     lr_poly_drop_start_epoch: int | None = option(
-        None,
-        "the epoch from which the learning rate falls",
-        limits=_COUNT,
+        None, "the epoch from which the learning rate falls", limits=_COUNT
     )
     lr_poly_drop_duration_epochs: int = option(30, "for how long it falls", limits=_COUNT)
     disable_wd_start_epoch: int | None = option(
-        None,
-        "the epoch from which there is no weight decay",
-        limits=_COUNT,
+        None, "the epoch from which there is no weight decay", limits=_COUNT
     )
     base_lr: float = option(1e-3, "the learning rate", limits=_COUNT)
     base_wd: float = option(1e-5, "the weight decay", limits=_COUNT)
@@ -241,8 +220,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
         "that describes one; where none is given, target_device of the whole config chooses it",
     )
     preset: Literal["performance", "mixed"] | None = option(
-        None,
-        "whether activations are symmetric (performance, also if not given), or asymmetric",
+        None, "whether activations are symmetric (performance, also if not given), or asymmetric"
     )
     quantize_inputs: bool = option(default=True, doc="whether the model's inputs are quantized")
     quantize_outputs: bool = option(default=False, doc="whether its outputs are quantized")
@@ -252,17 +230,10 @@ class QuantizationConfig(TrainedAlgorithmConfig):
         "if nothing is said, NNCF does so, and nncfx for the target onnxruntime-avx2",
     )
     export_to_onnx_standard_ops: bool = option(
-        default=False,
-        doc="whether to export with standard operators; nncfx always does",
+        default=False, doc="whether to export with standard operators; nncfx always does"
     )
-    weights: WeightQuantizers | None = option(
-        None,
-        "the quantizers of weights",
-    )
-    activations: ActivationQuantizers | None = option(
-        None,
-        "the quantizers of activations",
-    )
+    weights: WeightQuantizers | None = option(None, "the quantizers of weights")
+    activations: ActivationQuantizers | None = option(None, "the quantizers of activations")
     scope_overrides: Any = option(
         None,
         "quantizers of some scopes: by 'weights' and 'activations', then by scope",
@@ -273,14 +244,8 @@ class QuantizationConfig(TrainedAlgorithmConfig):
             REFUSED: {},
         },
     )
-    initializer: QuantizationInitializer | None = option(
-        None,
-        "what is done before training",
-    )
-    params: StagedQuantization | None = option(
-        None,
-        "when which quantizers start",
-    )
+    initializer: QuantizationInitializer | None = option(None, "what is done before training")
+    params: StagedQuantization | None = option(None, "when which quantizers start")
 
     @property
     def ranges(self) -> tuple[RangeInitializer, ...]:

@@ -25,11 +25,7 @@ from nncfx.network import NNCFNetwork
 from nncfx.operators import OTHER
 from nncfx.quantization import Quantizer
 from nncfx.quantization.grid.plan import FloatOperation
-from nncfx.quantization.ranges.calibration import (
-    calibrate,
-    calibration_inputs,
-    set_weight_ranges,
-)
+from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs, set_weight_ranges
 
 ALGORITHM = QuantizationConfig.algorithm
 _LOGGER: Final = logging.getLogger(__name__)
@@ -49,10 +45,7 @@ class QuantizationController(Controller):
     has_level: bool = False
 
     def __init__(
-        self,
-        model: NNCFNetwork,
-        config: QuantizationConfig,
-        hooks: Sequence[Quantizer],
+        self, model: NNCFNetwork, config: QuantizationConfig, hooks: Sequence[Quantizer]
     ) -> None:
         super().__init__(model, ALGORITHM, [config])
         self.config = config
@@ -179,7 +172,7 @@ class QuantizationController(Controller):
         if not all(isinstance(one, bool) for one in state["signed"].values()):
             raise StorageError(
                 f"The table of the quantizers' signs in the state of '{ALGORITHM}' is damaged: "
-                "each is true or false. Write the file again.",
+                "each is true or false. Write the file again."
             )
         super().load_state_dict({key: state[key] for key in state if key != "signed"})
         for one in self.hooks:

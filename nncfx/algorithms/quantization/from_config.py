@@ -48,7 +48,7 @@ def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> Quantizati
         raise CompressionError(
             f"quantization finds nothing to work on: {plan.hardware} computes none of the "
             "operations within the scopes in integers. Widen 'target_scopes', or take the item "
-            "out of the config.",
+            "out of the config."
         )
     _warn_idle_keys(config)
     return plan
@@ -122,7 +122,7 @@ def ranges_of_config(
             raise CompressionError(
                 f"{len(fitting)} entries of 'initializer.range' hold for the quantizer "
                 f"'{planned.name}', where one has to. Give entries scopes, or a "
-                "'target_quantizer_group', that do not overlap and leave nothing out.",
+                "'target_quantizer_group', that do not overlap and leave nothing out."
             )
         return _request(_of_role(fitting[0], planned.role), planned)
 
@@ -240,7 +240,7 @@ def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str
         if name not in names:
             raise CompressionError(
                 f"'bitwidth_per_scope' gives {width} bits to '{asked}', and there is no such "
-                f"quantizer.{did_you_mean(asked, names)} controller.statistics() names them all.",
+                f"quantizer.{did_you_mean(asked, names)} controller.statistics() names them all."
             )
         bits[name] = width
     return bits

@@ -25,9 +25,7 @@ class RBSparsityBuilder(Builder[RBSparsityConfig]):
 
     @override
     def controller(
-        self,
-        model: NNCFNetwork,
-        insertions: Sequence[Insertion],
+        self, model: NNCFNetwork, insertions: Sequence[Insertion]
     ) -> RBSparsityController:
         masks = hooks_by_weight(model, insertions, LearnedMask)
         return RBSparsityController(model, self.config, masks)

@@ -81,10 +81,7 @@ class RBSparsityController(Controller):
     needs_loss: bool = True
 
     def __init__(
-        self,
-        model: nn.Module,
-        config: RBSparsityConfig,
-        masks: Mapping[str, LearnedMask],
+        self, model: nn.Module, config: RBSparsityConfig, masks: Mapping[str, LearnedMask]
     ) -> None:
         super().__init__(model, ALGORITHM, [config])
         self.config = config

@@ -32,9 +32,7 @@ class WeightClusteringBuilder(Builder[WeightClusteringConfig]):
 
     @override
     def controller(
-        self,
-        model: NNCFNetwork,
-        insertions: Sequence[Insertion],
+        self, model: NNCFNetwork, insertions: Sequence[Insertion]
     ) -> WeightClusteringController:
         hooks = hooks_by_weight(model, insertions, ClusterHook)
         own = self._bits_by_parameter(model, aliases(model))
@@ -42,9 +40,7 @@ class WeightClusteringBuilder(Builder[WeightClusteringConfig]):
         return WeightClusteringController(model, self.config, hooks, bits)
 
     def _bits_by_parameter(
-        self,
-        model: NNCFNetwork,
-        names: Mapping[str, tuple[str, ...]],
+        self, model: NNCFNetwork, names: Mapping[str, tuple[str, ...]]
     ) -> dict[str, int]:
         chosen: Mapping[str, Any] = self.config.bits_by_scope or {}
         graph = model.nncf.graph

@@ -52,6 +52,5 @@ class WeightClusteringConfig(InitializedAlgorithmConfig):
         },
     )
     params: WeightClusteringParams = option(
-        WeightClusteringParams(),
-        "when the weights are clustered, and how",
+        WeightClusteringParams(), "when the weights are clustered, and how"
     )

@@ -16,7 +16,7 @@ CONSTRUCTORS: Final = frozenset(
     {
         *("empty", "full", "ones", "rand", "randn", "zeros"),
         *("new_empty", "new_full", "new_ones", "new_zeros"),
-    },
+    }
 )
 """Functions whose first argument, or first after a tensor, is a shape."""
 

@@ -168,11 +168,7 @@ def _keeps_places(call: TracedCall) -> bool:
     )
 
 
-def _convolve_groups(
-    state: ChannelState,
-    call: TracedCall,
-    what: tuple[str, int, int],
-) -> None:
+def _convolve_groups(state: ChannelState, call: TracedCall, what: tuple[str, int, int]) -> None:
     """Tie all input and output channels of one group of a grouped (or depthwise) convolution."""
     name, groups, channel_axis = what
     grid, weight = state.ids(argument(call, 0, "input")), argument(call, 1, "weight")
@@ -192,10 +188,7 @@ def _convolve_groups(
 
 
 def _consume(
-    state: ChannelState,
-    call: TracedCall,
-    grid: torch.Tensor,
-    what: tuple[str, int, int],
+    state: ChannelState, call: TracedCall, grid: torch.Tensor, what: tuple[str, int, int]
 ) -> None:
     name, weight_axis, axis = what
     ids = state.sequence(grid, axis, place_of(call))

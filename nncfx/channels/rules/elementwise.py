@@ -6,14 +6,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from nncfx.channels.ids import (
-    along,
-    compact,
-    no_channels,
-    sequence,
-    spread,
-    varying_axes,
-)
+from nncfx.channels.ids import along, compact, no_channels, sequence, spread, varying_axes
 from nncfx.channels.masked_norms import AVERAGES, LAYER_NORMS
 from nncfx.channels.rules.calls import (
     argument,
@@ -56,9 +49,7 @@ def pointwise(state: ChannelState, call: TracedCall) -> None:
 
 
 def _parameters_only(
-    state: ChannelState,
-    call: TracedCall,
-    operands: Sequence[torch.Tensor],
+    state: ChannelState, call: TracedCall, operands: Sequence[torch.Tensor]
 ) -> None:
     sources = [source for t in operands if (source := state.source(t)) is not None]
     if len(sources) > 1 or sources[0].elements.shape != call.result.shape:
@@ -252,12 +243,7 @@ def _normalise(state: ChannelState, call: TracedCall, axes: range) -> None:
     return state.set_grid(call.result, grid)
 
 
-def living(
-    state: ChannelState,
-    call: TracedCall,
-    grid: torch.Tensor,
-    axes: Iterable[int],
-) -> bool:
+def living(state: ChannelState, call: TracedCall, grid: torch.Tensor, axes: Iterable[int]) -> bool:
     """Note that a call takes statistics over living channels, if it can; return whether it can.
 
     It can where that is asked for, the call is one of `AVERAGES`, and channels lie along one

@@ -52,10 +52,7 @@ def narrowed_by_bounds(state: ChannelState, call: TracedCall, grid: torch.Tensor
 
 
 def _counts_all(
-    state: ChannelState,
-    call: TracedCall,
-    ids: Ids | None,
-    bounds: Sequence[Any],
+    state: ChannelState, call: TracedCall, ids: Ids | None, bounds: Sequence[Any]
 ) -> bool:
     if ids is None or not bounds:
         return False

@@ -7,14 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from nncfx.channels.ids import (
-    NO_CHANNEL,
-    compact,
-    narrowed,
-    same_channels,
-    spread,
-    varying_axes,
-)
+from nncfx.channels.ids import NO_CHANNEL, compact, narrowed, same_channels, spread, varying_axes
 from nncfx.channels.rules.calls import argument, channel_rule, place_of, unknown
 from nncfx.channels.rules.extents import narrowed_by_bounds, note_bounds, repeated, sliced
 from nncfx.channels.rules.sizes import note_literal, note_sizes, note_width
@@ -109,10 +102,7 @@ def split(state: ChannelState, call: TracedCall) -> None:
 
 
 def _split_by_names(
-    state: ChannelState,
-    call: TracedCall,
-    sizes: Sequence[int],
-    axis: int,
+    state: ChannelState, call: TracedCall, sizes: Sequence[int], axis: int
 ) -> None:
     before, parts = _data(state, call), _again(state, call)
     if not isinstance(before, torch.Tensor) or not isinstance(parts, Sequence):
@@ -309,9 +299,7 @@ def _data(state: ChannelState, call: TracedCall) -> torch.Tensor | Source | None
 
 
 def _again(
-    state: ChannelState,
-    call: TracedCall,
-    grid: torch.Tensor | None = None,
+    state: ChannelState, call: TracedCall, grid: torch.Tensor | None = None
 ) -> torch.Tensor | list[torch.Tensor] | None:
     """Return what a call makes of the ids (or elements) of its first tensor; None if nothing.
 
@@ -361,9 +349,7 @@ def _called(
 
 
 def _put(
-    state: ChannelState,
-    call: TracedCall,
-    moved: torch.Tensor | Sequence[torch.Tensor] | Source,
+    state: ChannelState, call: TracedCall, moved: torch.Tensor | Sequence[torch.Tensor] | Source
 ) -> None:
     data = _data(state, call)
     if isinstance(moved, Source):

@@ -138,10 +138,7 @@ def attention(state: ChannelState, call: TracedCall) -> None:
 
 
 def _product(
-    state: ChannelState,
-    call: TracedCall,
-    operands: Sequence[_Operand],
-    out: str,
+    state: ChannelState, call: TracedCall, operands: Sequence[_Operand], out: str
 ) -> torch.Tensor:
     """Return the ids of a product, on as many axes as `out` has letters."""
     place = place_of(call)

@@ -130,10 +130,7 @@ def _of_states(rows: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _cell(
-    state: ChannelState,
-    cell: Sequence[torch.Tensor],
-    rows: Ids,
-    columns: tuple[Ids, Ids],
+    state: ChannelState, cell: Sequence[torch.Tensor], rows: Ids, columns: tuple[Ids, Ids]
 ) -> None:
     for weight, read in zip(cell[:2], columns, strict=True):
         name = str(state.whole_parameter(weight))

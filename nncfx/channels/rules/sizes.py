@@ -23,10 +23,7 @@ def note_literal(state: ChannelState, call: TracedCall) -> None:
 
 
 def note_width(
-    state: ChannelState,
-    call: TracedCall,
-    tensor: torch.Tensor,
-    width: tuple[int, NamedInteger],
+    state: ChannelState, call: TracedCall, tensor: torch.Tensor, width: tuple[int, NamedInteger]
 ) -> None:
     """Note that an axis has the size that an integer of a module gives."""
     grid, (axis, size) = state.grid(tensor), width

@@ -106,7 +106,7 @@ def changes(found: Sequence[Series], baseline: Baseline, tolerance: float) -> li
     if not matched:
         raise ArgumentError(
             f"The baseline '{baseline.path}' has none of these models on these runtimes with this "
-            f"batch and these threads; it has {'; '.join(_spelt(key) for key in before)}.",
+            f"batch and these threads; it has {'; '.join(_spelt(key) for key in before)}."
         )
     return [
         Change(
@@ -134,7 +134,7 @@ def read_baseline(path: Path) -> Baseline:
     if not path.is_file():
         raise StorageError(
             f"There is no baseline '{path}'. Write one: "
-            f"nncfx benchmark ... --json > {shlex.quote(str(path))}",
+            f"nncfx benchmark ... --json > {shlex.quote(str(path))}"
         )
     try:
         document: Any = read_json(path.read_bytes())
@@ -142,12 +142,12 @@ def read_baseline(path: Path) -> Baseline:
     except (ValueError, jsonschema.ValidationError) as error:
         raise StorageError(
             f"'{path}' is no baseline: {error_text(error).splitlines()[0]}. "
-            "Write one with: nncfx benchmark ... --json",
+            "Write one with: nncfx benchmark ... --json"
         ) from error
     here, there = machine_facts().get("processor"), document["machine"]["processor"]
     if here != there:
         raise ArgumentError(
             f"The baseline '{path}' was measured on '{there}', and this is '{here}'; their "
-            "times do not compare. Measure a baseline here.",
+            "times do not compare. Measure a baseline here."
         )
     return Baseline(path, document)

@@ -145,7 +145,7 @@ def _reader(name: str) -> Runtime:
         readers = sorted(other for other, known in RUNTIMES.items() if not known.reads_modules)
         raise ArgumentError(
             f"Runtime '{name}' runs modules and reads no ONNX files; "
-            f"use --runtime {' or '.join(readers)}.",
+            f"use --runtime {' or '.join(readers)}."
         )
     return chosen
 
@@ -196,6 +196,6 @@ def _common(examples: Mapping[str, int]) -> int:
         if other != size:
             raise ArgumentError(
                 f"One call of '{first}' computes {size} examples and one of '{name}' {other}; "
-                "they do not compare. Give a --batch that both take, or export them alike.",
+                "they do not compare. Give a --batch that both take, or export them alike."
             )
     return size

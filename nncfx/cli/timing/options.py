@@ -26,7 +26,7 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
         if (equals and not name) or not all(part.isdecimal() and int(part) for part in parts):
             raise ArgumentError(
                 f"--input-shape {text!r} does not name an input and its sizes, each 1 or "
-                "more. Write --input-shape x=1x3x224x224.",
+                "more. Write --input-shape x=1x3x224x224."
             )
         shapes[name] = tuple(map(int, parts))
     return shapes

@@ -42,7 +42,7 @@ def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
     if total == 0:
         raise ArgumentError(
             f"The loader gave no target that counts, as {_IGNORED} does not, so there is no "
-            "accuracy. A generator is used up after one pass: pass a list or a DataLoader.",
+            "accuracy. A generator is used up after one pass: pass a list or a DataLoader."
         )
     return right / total
 
@@ -106,21 +106,21 @@ def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) 
             raise
         raise ArgumentError(
             f"The metric '{metric_name(metric)}' cannot judge {type(model).__name__}: "
-            f"{error_text(error)}",
+            f"{error_text(error)}"
         ) from error
     for name, one in model.named_parameters():
         if one.dtype != types.get(name, one.dtype):
             raise ArgumentError(
                 f"The metric '{metric_name(metric)}' left '{name}' in {one.dtype}; it was in "
                 f"{types[name]}. A metric judges the model and changes nothing: convert a copy, "
-                "or use torch.autocast.",
+                "or use torch.autocast."
             )
     try:
         return one_number(value)
     except ValueError as error:
         raise ArgumentError(
             f"The metric '{metric_name(metric)}' returned {value!r}; it must return one number, "
-            "higher for a better model.",
+            "higher for a better model."
         ) from error
 
 
@@ -154,12 +154,12 @@ def finite_metric(
             raise ArgumentError(
                 f"The metric '{metric_name(metric)}' changed the values of '{name}', so that no "
                 "two of its numbers are of one model. A metric judges the model and changes "
-                "nothing: let it change a copy.",
+                "nothing: let it change a copy."
             )
     if not math.isfinite(value):
         raise ArgumentError(
             f"The metric '{metric_name(metric)}' of the {which} model is {value}, and no loss can "
-            "be counted from that. Mend the metric or the model.",
+            "be counted from that. Mend the metric or the model."
         )
     return value
 
@@ -172,20 +172,20 @@ def _class_scores(output: object, targets: object) -> torch.Tensor:
         what = "output" if not isinstance(scores, torch.Tensor) else "target"
         kind = scores if what == "output" else targets
         raise ArgumentError(
-            f"Accuracy needs tensors, and the {what} is a {type(kind).__name__}. {advice}",
+            f"Accuracy needs tensors, and the {what} is a {type(kind).__name__}. {advice}"
         )
     if scores is not output and scores.dim() > 1 and scores.shape[:-1] == targets.shape:
         scores = scores.movedim(-1, 1)
     if scores.dim() < 2 or scores.shape[:1] + scores.shape[2:] != targets.shape:  # noqa: PLR2004
         raise ArgumentError(
             f"Accuracy needs scores of shape n x classes and n class numbers, and the shapes are "
-            f"{tuple(scores.shape)} and {tuple(targets.shape)}. {advice}",
+            f"{tuple(scores.shape)} and {tuple(targets.shape)}. {advice}"
         )
     if scores.shape[1] == 1:
         raise ArgumentError(
             f"Accuracy needs a score for each class, and the output of shape "
             f"{tuple(scores.shape)} has one: from where on it means class 1 depends on whether it "
-            f"is a logit or a probability. {advice}",
+            f"is a logit or a probability. {advice}"
         )
     numbers = targets.long()
     is_class = (numbers == targets) & (numbers >= 0) & (numbers < scores.shape[1])
@@ -194,6 +194,6 @@ def _class_scores(output: object, targets: object) -> torch.Tensor:
         raise ArgumentError(
             f"Accuracy needs targets of 0 to {scores.shape[1] - 1}, one for each class of the "
             f"output, and {_IGNORED} where none counts; one is {others[0].item()}. Number the "
-            f"classes from 0, and write {_IGNORED} for what the loss ignores. {advice}",
+            f"classes from 0, and write {_IGNORED} for what the loss ignores. {advice}"
         )
     return scores

@@ -168,10 +168,7 @@ class Factories:
         if scheme.is_structured:
             scheme = scheme.bind(self.channels)
         return CandidateFactory(
-            dense=self.dense,
-            scheme=scheme,
-            timer=self.timer,
-            example_inputs=self.example_inputs,
+            dense=self.dense, scheme=scheme, timer=self.timer, example_inputs=self.example_inputs
         )
 
     @functools.cached_property

@@ -228,6 +228,6 @@ def _kept_latency(path: Path) -> float:
             raise StorageError(
                 f"The run in '{path.parent}' measured its latencies on another processor: {name} "
                 f"was {there!r}, here it is {here!r}. They do not compare: go on with it there, "
-                "or give another folder.",
+                "or give another folder."
             )
     return decode(float, written.get("latency_ms"), "$.latency_ms")

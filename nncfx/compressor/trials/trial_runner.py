@@ -156,10 +156,7 @@ class Trials:
         self._progress(plan)(f"measuring {self.objective.name}")
         candidate = factory.candidate(recovered.compressed)
         metrics = [record.metric for record in recovered.history]
-        details: dict[str, JSONValue] = {
-            **_counts(candidate),
-            _STEPS: list[JSONValue](metrics),
-        }
+        details: dict[str, JSONValue] = {**_counts(candidate), _STEPS: list[JSONValue](metrics)}
         # step 0 of every recovery is compression without training: direct, if it began dense
         start = plan.start
         details |= {"direct_metric": metrics[0]} if start is None else {"start": start.name}

@@ -81,7 +81,7 @@ def _digest(state: Mapping[str, torch.Tensor]) -> str:
 def _lost(name: str, path: Path, reason: str) -> SearchError:
     return SearchError(
         f"The weights '{name}' of a trial cannot be read from {path} ({reason}), though the "
-        "journal lists the trial. A compressor compresses to them again.",
+        "journal lists the trial. A compressor compresses to them again."
     )
 
 

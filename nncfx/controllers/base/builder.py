@@ -78,7 +78,7 @@ def register_algorithm(config: type[AlgorithmConfig]) -> Callable[[type[B]], typ
         if known[1] is not builder:
             raise ArgumentError(
                 f"The algorithm '{config.algorithm}' is built by {known[1].__qualname__} already; "
-                "a name means one algorithm. Choose another name.",
+                "a name means one algorithm. Choose another name."
             )
         return builder
 
@@ -108,6 +108,6 @@ def builder_for(config: AlgorithmConfig) -> Builder[Any]:
     if config.algorithm not in _builders:
         raise ArgumentError(
             f"No builder is registered for '{config.algorithm}'."
-            f"{did_you_mean(config.algorithm, _builders)} Import the module that defines it.",
+            f"{did_you_mean(config.algorithm, _builders)} Import the module that defines it."
         )
     return _builders[config.algorithm][1](config)

@@ -101,7 +101,7 @@ class Controller(abc.ABC):
         if algorithm not in parts:
             raise ArgumentError(
                 f"The model carries no '{algorithm}'; it carries {sorted(parts)}. Name one "
-                "of these.",
+                "of these."
             )
         return parts[algorithm]
 
@@ -139,7 +139,7 @@ class Controller(abc.ABC):
         if not self.has_level:
             raise ArgumentError(
                 f"'{self.algorithm}' has no level that could be set to {level}. Set the level of "
-                "another algorithm, or leave it.",
+                "another algorithm, or leave it."
             )
         if isinstance(self.model, NNCFNetwork):
             check_places(self.model.nncf.hooks, self.model)
@@ -179,7 +179,7 @@ class Controller(abc.ABC):
                 f"The model has taken tensors of '{self.algorithm}' from a state_dict that does "
                 "not say how far its schedule had come, and training would begin it again at "
                 f"level {self.level:.3g}. Load controller.state_dict() of the same time by "
-                "controller.load_state_dict, or set controller.level to begin there.",
+                "controller.load_state_dict, or set controller.level to begin there."
             )
 
     def loss(self) -> Tensor:
@@ -255,7 +255,7 @@ class Controller(abc.ABC):
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             raise ArgumentError(
                 "There are no processes to share with: torch.distributed is not initialized. Call "
-                "torch.distributed.init_process_group first, or leave this call out.",
+                "torch.distributed.init_process_group first, or leave this call out."
             )
         hooks = self.model.nncf.hooks if isinstance(self.model, NNCFNetwork) else ()
         seen: set[int] = set()
@@ -308,7 +308,7 @@ class Controller(abc.ABC):
         """
         raise CompressionError(
             f"{type(self).__name__} does not say how it reaches a level of {level}. Define its "
-            "_apply(level), or set has_level = False.",
+            "_apply(level), or set has_level = False."
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
         "validation_dataset": "evaluate, a function of the model that reads data itself",
         "validation_fn": "evaluate, a function of the model that reads data itself",
         "wrap_inputs_fn": "example_inputs, a tensor, a tuple or a mapping",
-    },
+    }
 )
 
 

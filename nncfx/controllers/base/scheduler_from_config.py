@@ -26,9 +26,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def sparsity_scheduler(
-    target: HasLevel,
-    params: SparsityParams,
-    reached: Callable[[], float],
+    target: HasLevel, params: SparsityParams, reached: Callable[[], float]
 ) -> Scheduler:
     """Return the scheduler that moves `target` from its present level as `params` say.
 

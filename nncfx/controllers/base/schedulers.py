@@ -375,6 +375,6 @@ def _count(name: str, value: int | None, default: int) -> int:
     if value < 0:
         raise ArgumentError(
             f"{name} is {value!r}; epochs and steps are counted from 0. Give a whole number that "
-            "is at least 0, or nothing for the next one.",
+            "is at least 0, or nothing for the next one."
         )
     return value

@@ -193,7 +193,7 @@ def _progress(epoch: float, epochs: int) -> float:
     """Return `epoch / epochs` within [0, 1]; 1 where `epochs` is 0."""
     if epochs < 0:
         raise ArgumentError(
-            f"A schedule over {epochs} epochs has no end; the count must be at least 0.",
+            f"A schedule over {epochs} epochs has no end; the count must be at least 0."
         )
     return min(max(epoch / epochs, 0.0), 1.0) if epochs else 1.0
 

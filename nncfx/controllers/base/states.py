@@ -23,12 +23,12 @@ def check_keys(
     if not isinstance(state, Mapping):
         raise StorageError(
             f"{source} is a {type(state).__name__}; it must be the dict that state_dict() "
-            "returned.",
+            "returned."
         )
     missing = sorted(set(expected) - set(state))
     unexpected = sorted(set(state) - set(expected))
     if missing or unexpected:
         raise StorageError(
             f"{source} does not fit: missing {missing}, unexpected {unexpected}. Load the state "
-            f"that belongs to the same config.{mend and ' '}{mend}",
+            f"that belongs to the same config.{mend and ' '}{mend}"
         )

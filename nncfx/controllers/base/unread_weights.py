@@ -92,7 +92,7 @@ def check_written_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Inser
             f"In training the forward writes to '{name}', and behind the hook of {sites[name]} "
             "that would be lost. If only the first forward does so, as where a layer sets itself "
             "up, run the model once in training mode before it is compressed; else leave what "
-            "reads it out by ignored_scopes, or write to it between the forwards.",
+            "reads it out by ignored_scopes, or write to it between the forwards."
         )
 
 

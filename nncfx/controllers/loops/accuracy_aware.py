@@ -64,9 +64,7 @@ class AccuracyAwareResult:
 
 
 def train_to_accuracy(
-    controller: Controller,
-    settings: AccuracyAwareTraining,
-    task: TrainingTask,
+    controller: Controller, settings: AccuracyAwareTraining, task: TrainingTask
 ) -> AccuracyAwareResult:
     """Train as `settings` say, then put the best weights back; return what came of it.
 
@@ -94,10 +92,7 @@ def train_to_accuracy(
 
 class _Run:
     def __init__(
-        self,
-        controller: Controller,
-        params: AccuracyAwareParams,
-        task: TrainingTask,
+        self, controller: Controller, params: AccuracyAwareParams, task: TrainingTask
     ) -> None:
         self._controller = controller
         self._params = params
@@ -126,12 +121,12 @@ class _Run:
         if not controller.has_level:
             raise ArgumentError(
                 f"'{controller.algorithm}' has no level that could be adapted. Use mode "
-                "'early_exit', or an algorithm with a level.",
+                "'early_exit', or an algorithm with a level."
             )
         if params.lr_reduction_factor is not None and self._task.scale_lr is None:
             raise ArgumentError(
                 "'lr_reduction_factor' is set, but the task does not say how to scale its "
-                "learning rate. Give TrainingTask a scale_lr, or leave the factor out.",
+                "learning rate. Give TrainingTask a scale_lr, or leave the factor out."
             )
         for _ in range(params.initial_training_phase_epochs or 0):
             if self._is_over:
@@ -220,7 +215,7 @@ def _least_accuracy(params: AccuracyAwareParams, dense: float) -> float:
         raise ArgumentError(
             f"maximal_absolute_accuracy_degradation is {budget}, and dense_accuracy is {dense:.4g}"
             f", a fraction, so every model would do. Write {budget / 100:g} for {budget:g} "
-            "percent of accuracy, or let dense_accuracy and validate be in percent.",
+            "percent of accuracy, or let dense_accuracy and validate be in percent."
         )
     return params.least_accuracy(dense)
 
@@ -236,11 +231,11 @@ def _number(found: float, what: str) -> float:
     except ValueError as error:
         raise ArgumentError(
             f"{what} {found!r}; an accuracy is one number, higher is better. Give that number "
-            "alone.",
+            "alone."
         ) from error
     if not math.isfinite(accuracy):
         raise ArgumentError(
             f"{what} {accuracy}; an accuracy is a finite number. Look at the loss: training may "
-            "have diverged.",
+            "have diverged."
         )
     return accuracy

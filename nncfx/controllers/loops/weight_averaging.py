@@ -39,7 +39,7 @@ def keep_hooks(averaged: nn.Module, model: nn.Module) -> None:
         differing = sorted(set(ours) ^ set(theirs)) or ["their order"]
         raise ArgumentError(
             f"The average is none of this model: their hooks differ at {differing[0]}. Make the "
-            "average after create_compressed_model, from the model that it returned.",
+            "average after create_compressed_model, from the model that it returned."
         )
     for key, hook in theirs.items():
         if getattr(hook, "is_of_weight", False):
@@ -47,7 +47,7 @@ def keep_hooks(averaged: nn.Module, model: nn.Module) -> None:
                 f"The hook at {key} gives the compressed value of the model's own weight, which "
                 "the average would return in place of its own. Load the average and compress it: "
                 "model.load_state_dict(averaged.state_dict()), then controller.compress() or "
-                "controller.strip().",
+                "controller.strip()."
             )
     for key, hook in ours.items():
         source = theirs[key]
@@ -63,7 +63,7 @@ def _hooks(model: nn.Module, name: str) -> dict[str, nn.Module]:
     if not isinstance(model, NNCFNetwork):
         raise ArgumentError(
             f"'{name}' is a {type(model).__name__} and carries no hooks. Pass the wrapped model "
-            "itself: of an AveragedModel, its .module.",
+            "itself: of an AveragedModel, its .module."
         )
     found: dict[str, nn.Module] = {}
     for insertion in model.nncf.hooks:

@@ -25,7 +25,7 @@ class ExactHook(nn.Module, abc.ABC):
                 f"{fault}: it was averaged with the weights, as by "
                 "AveragedModel(use_buffers=True). Call "
                 "nncfx.controllers.keep_hooks(averaged, model) after averaging, or leave "
-                "use_buffers False.",
+                "use_buffers False."
             )
         return self
 

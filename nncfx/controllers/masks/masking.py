@@ -98,12 +98,7 @@ class MaskHook(ExactHook):
         return "" if found == count else f"A mask holds {found:,} ones where {count:,} were set"
 
     @override
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        *rest: Any,
-    ) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         old = state_dict.get(f"{prefix}mask")
         # masks as files of before have them; of another shape torch says what does not fit
         if self.is_packed and isinstance(old, Tensor) and old.shape == self.shape:
@@ -166,7 +161,7 @@ class MaskSet:
         if homeless:
             raise CompressionError(
                 f"There are masks for {homeless}, where no hook stands; the masked model would "
-                "not be the thinned one. Plan the algorithm anew on this model.",
+                "not be the thinned one. Plan the algorithm anew on this model."
             )
         with torch.no_grad():
             for parameter, hooks in self.hooks.items():

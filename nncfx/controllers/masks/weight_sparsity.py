@@ -13,12 +13,7 @@ from nncfx.controllers.base.builder import Builder
 from nncfx.controllers.base.controller import Controller
 from nncfx.controllers.base.statistics import Statistics, table
 from nncfx.controllers.base.unread_weights import unread_weights
-from nncfx.controllers.base.weights import (
-    Weight,
-    computed_from,
-    operation_weights,
-    raw_parameters,
-)
+from nncfx.controllers.base.weights import Weight, computed_from, operation_weights, raw_parameters
 from nncfx.controllers.masks.masking import MaskHook, MaskSet
 from nncfx.errors import CompressionError, shortened
 from nncfx.graph import Operation
@@ -81,9 +76,7 @@ class SparsityStatistics(Statistics):
 
 
 def sparsity_statistics(
-    model: nn.Module,
-    removed: Mapping[str, int],
-    target_level: float,
+    model: nn.Module, removed: Mapping[str, int], target_level: float
 ) -> SparsityStatistics:
     """Return the statistics of a `model` of which so many entries are `removed`, by parameter."""
     parameters = raw_parameters(model)
@@ -99,10 +92,7 @@ def sparsity_statistics(
         unread=unread_weights(model, removed),
         layers=tuple(
             LayerSparsity(
-                name=name,
-                shape=shapes[name],
-                level=count / sizes[name],
-                share=sizes[name] / total,
+                name=name, shape=shapes[name], level=count / sizes[name], share=sizes[name] / total
             )
             for name, count in removed.items()
         ),
@@ -165,7 +155,7 @@ def weights_in_scope(
         raise CompressionError(
             f"{algorithm} finds no weight to work on: no {kind} lies within the scopes"
             f"{' and is real' * bool(left_out)}. Widen "
-            f"'target_scopes', or take the item out of the config.{mend}",
+            f"'target_scopes', or take the item out of the config.{mend}"
         )
     if mend:
         _LOGGER.warning("%s leaves weights alone that are no parameters.%s", algorithm, mend)

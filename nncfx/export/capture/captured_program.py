@@ -244,7 +244,7 @@ def check_other_sizes(
                 "batch, or another axis, at the size of the example, by int() of a quotient or by "
                 f"a branch on the size; for inputs of {shapes} the file would compute something "
                 "else. Take the size from the input's shape, with // in place of int(a / b), or "
-                "pass dynamic_batch=False (of another axis: leave it out of dynamic_axes).",
+                "pass dynamic_batch=False (of another axis: leave it out of dynamic_axes)."
             )
 
 

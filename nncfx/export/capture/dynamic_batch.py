@@ -30,7 +30,7 @@ def batch_size(call: Call) -> int:
     raise ArgumentError(
         "example_inputs hold no tensor with an axis that torch.export sees, so there is no batch "
         "to leave open. Pass dynamic_batch=False; where a dataclass holds the tensors, call "
-        "torch.export.register_dataclass(its class) first.",
+        "torch.export.register_dataclass(its class) first."
     )
 
 
@@ -83,7 +83,7 @@ def opened(
             tensors = [key for key, one in arguments.items() if isinstance(one, torch.Tensor)]
             raise ArgumentError(
                 f"dynamic_axes names '{name}', which {kind}. Tensors among the inputs: "
-                f"{', '.join(tensors) or 'none'}.{did_you_mean(name, tensors)}",
+                f"{', '.join(tensors) or 'none'}.{did_you_mean(name, tensors)}"
             )
         for tensor in inside:
             _check_axes(name, tensor, by_axis)
@@ -98,7 +98,7 @@ def _check_axes(name: str, tensor: torch.Tensor, by_axis: Mapping[int, str]) -> 
         if not -tensor.ndim <= axis < tensor.ndim or tensor.shape[axis] < 2:  # noqa: PLR2004 (as above)
             raise ArgumentError(
                 f"dynamic_axes opens axis {axis} of '{name}', which is of shape "
-                f"{tuple(tensor.shape)}. Open axes are at least 2 long in the example.",
+                f"{tuple(tensor.shape)}. Open axes are at least 2 long in the example."
             )
 
 

@@ -18,7 +18,7 @@ _OPERATION: Final = (
 )
 _MENDS: Final = {
     "transformers.grouped_mm_fallback": "Let experts be computed by products that ONNX has: "
-    "model.set_experts_implementation('batched_mm'), before it is quantized.",
+    "model.set_experts_implementation('batched_mm'), before it is quantized."
 }
 """By operation, in place of the general advice."""
 _OF_CONSTANTS: Final = (
@@ -52,29 +52,29 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
         return ExportError(
             f"{model} cannot be exported with an open batch: operation '{operation}'{where} takes "
             "a number that depends on its size, such as the groups of a convolution, and a file "
-            "holds that number as a constant. Pass dynamic_batch=False.",
+            "holds that number as a constant. Pass dynamic_batch=False."
         )
     if operation:
         mend = "Write it with other operations, or compute it outside of the model."
         return ExportError(
             f"{model} cannot be exported: operation '{operation}'{where} has no ONNX form "
-            f"({reason}). {_MENDS.get(operation, mend)}",
+            f"({reason}). {_MENDS.get(operation, mend)}"
         )
     if any(type(link).__name__.startswith("GuardOnDataDependent") for link in chain):
         return ExportError(
             f"{model} cannot be exported: its forward branches on the values of a tensor{where} "
-            f"({reason}). Use torch.where, or torch.cond, instead of the branch.",
+            f"({reason}). Use torch.where, or torch.cond, instead of the branch."
         )
     if makes_constants(chain[-1]):
         return ExportError(
             f"{model} cannot be exported{where}: its forward makes tensors that torch.export "
             "takes for constants, as torch.autograd.grad and torch.func do, and derivatives have "
-            "no ONNX form. Export the part whose output is differentiated by itself.",
+            "no ONNX form. Export the part whose output is differentiated by itself."
         )
     return ExportError(
         f"{model} cannot be exported{where}: {type(chain[-1]).__name__}: {reason.rstrip('.')}. "
         "Change that part of its forward; where an open axis is at fault, call nncfx.export_onnx "
-        "without it in dynamic_axes, or with dynamic_batch=False.",
+        "without it in dynamic_axes, or with dynamic_batch=False."
     )
 
 

@@ -95,7 +95,7 @@ def check_writable(model: nn.Module) -> None:
         raise ExportError(
             "torch.autocast is on, under which a quantized model computes in "
             f"{torch.get_autocast_dtype(device)}; files with integers are written from float32. "
-            "Export outside of its block.",
+            "Export outside of its block."
         )
     for name, module in model.named_modules():
         if isinstance(module, nn.LSTM) and module.proj_size:
@@ -103,7 +103,7 @@ def check_writable(model: nn.Module) -> None:
                 f"'{name or type(model).__name__}' is an LSTM with proj_size="
                 f"{module.proj_size}, and ONNX's LSTM has no projection of its state: there is "
                 "no file for it. Use proj_size=0, with a smaller hidden_size or a linear layer "
-                "behind it, and train it on.",
+                "behind it, and train it on."
             )
 
 
@@ -136,7 +136,7 @@ def run_once(model: nn.Module, call: Call) -> object:
     except Exception as error:
         raise ExportError(
             f"{type(model).__name__} does not run on the example inputs, so there is nothing to "
-            f"export: {error_text(error)}",
+            f"export: {error_text(error)}"
         ) from error
     for name, place in _places(model).items():
         if place != before.get(name):
@@ -144,7 +144,7 @@ def run_once(model: nn.Module, call: Call) -> object:
             raise ExportError(
                 f"{type(model).__name__} sets the data of '{name}' in its forward, as networks do "
                 "that fold their branches into one weight, and torch.export cannot follow that. "
-                "The weight is there now: let the forward use it without setting it again.",
+                "The weight is there now: let the forward use it without setting it again."
             )
     return result
 

@@ -45,7 +45,7 @@ def quantizer_inputs(model: nn.Module) -> Iterator[Shapes]:
     shapes: dict[str, list[tuple[int, ...]]] = {}
     handles = [
         one.register_forward_pre_hook(
-            lambda _, args, name=name: shapes.setdefault(name, []).append(tuple(args[0].shape)),
+            lambda _, args, name=name: shapes.setdefault(name, []).append(tuple(args[0].shape))
         )
         for name, one in model.named_modules()
         if isinstance(one, Quantizer) and one.spec.is_integer and one.spec.group is None
@@ -90,7 +90,7 @@ def _check_quantizer_inputs(program: torch.export.ExportedProgram, shapes: Shape
                     f"tensor of shape {tuple(there)} instead of {here}, and the file would "
                     "compute something else. Let its forward call the same operations on floats "
                     "whether it is exported or not (torch.compiler.is_exporting, and checks for "
-                    "fake tensors, tell it), or leave that scope out by ignored_scopes.",
+                    "fake tensors, tell it), or leave that scope out by ignored_scopes."
                 )
 
 
@@ -121,13 +121,13 @@ def _check_unsupported_arguments(program: torch.export.ExportedProgram) -> None:
                     f"The average pooling '{place}' has divisor_override={divisor}, for "
                     "which ONNX has no form: torch's exporter leaves it out, and the file would "
                     "compute something else. Leave it out, and multiply the result by the number "
-                    "of pixels in the window over the divisor.",
+                    "of pixels in the window over the divisor."
                 )
         elif name.startswith(_SMOOTH) and _given(node, _ALIGN_CORNERS, "align_corners"):
             raise ExportError(
                 f"The resize '{place}' has antialias=True and align_corners=True, which "
                 "torch computes as no ONNX operator does: the file would compute something else. "
-                "Use align_corners=False.",
+                "Use align_corners=False."
             )
 
 

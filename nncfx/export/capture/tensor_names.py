@@ -56,7 +56,7 @@ def rename(graph: "ir.Graph", inputs: Sequence[str] | None, outputs: Sequence[st
         known = ", ".join(str(one.name) for one in values)
         if len(names) != len(values):
             raise ArgumentError(
-                f"{argument} has {len(names)} names, and the graph has {len(values)}: {known}.",
+                f"{argument} has {len(names)} names, and the graph has {len(values)}: {known}."
             )
         for value, name in zip(values, names, strict=True):
             value.name = name

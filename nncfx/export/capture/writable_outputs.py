@@ -39,7 +39,7 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
             raise ExportError(
                 f"{type(model).__name__} returns a {type(output).__name__}, in which torch sees "
                 "no tensor, so that no file can hold it. Return tensors, in a tuple or a "
-                "mapping, or register the class: torch.export.register_dataclass.",
+                "mapping, or register the class: torch.export.register_dataclass."
             )
         for name in parts.keys() - kept.keys() - told:
             told.add(name)

@@ -111,7 +111,7 @@ def _read(path: str | os.PathLike[str]) -> "ir.Graph":
         return ir.load(os.fspath(path)).graph
     except Exception as error:
         raise ExportError(
-            f"'{os.fspath(path)}' cannot be read as an ONNX model: {error}",
+            f"'{os.fspath(path)}' cannot be read as an ONNX model: {error}"
         ) from error
 
 

@@ -83,13 +83,13 @@ def grid_of(node: "ir.Node") -> Grid:
     if scale is None or zero_point is None:
         raise ExportError(
             f"The quantizer of '{name}' computes its scale or zero point from the input; a file "
-            "holds constants only. Freeze the range before exporting.",
+            "holds constants only. Freeze the range before exporting."
         )
     scale = scale.astype(np.float32)
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise ExportError(
             f"The quantizer of '{name}' has a scale of {scale.min()}; a scale is positive and "
-            "finite. Calibrate it with data that reaches this tensor.",
+            "finite. Calibrate it with data that reaches this tensor."
         )
     low, high = (node.attributes[key].as_int() for key in ("quant_min", "quant_max"))
     axis = node.attributes["axis"].as_int()

@@ -73,7 +73,7 @@ def input_of(node: "ir.Node", index: int = 0) -> "ir.Value":
     value = node.inputs[index]
     if value is None:
         raise ExportError(
-            f"Node '{node.name}' ({node.op_type}) lacks input {index}; the graph is damaged.",
+            f"Node '{node.name}' ({node.op_type}) lacks input {index}; the graph is damaged."
         )
     return value
 

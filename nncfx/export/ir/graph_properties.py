@@ -59,6 +59,6 @@ GRAPH_PROPERTIES: Final[Mapping[str, Callable[["ir.Graph"], list[str]]]] = Mappi
         "constants stored": _computed_constants,
         "no fake quantizers": _fake_quantizers,
         "no unused nodes": _unused_nodes,
-    },
+    }
 )
 """From a property to what in a graph breaks it, by name."""

@@ -17,7 +17,7 @@ _MOVEMENTS: Final = frozenset(
         *("DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND"),
         *("GlobalMaxPool", "Identity", "MaxPool", "ReduceMax", "ReduceMin", "Reshape", "Slice"),
         *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
-    },
+    }
 )
 
 

@@ -18,7 +18,7 @@ BIAS: Final = 2
 """The input that is the bias; it may be left out."""
 
 OUTPUT_AXIS: Final[Mapping[str, int]] = MappingProxyType(
-    {"Conv": 0, "ConvTranspose": 1, "Gemm": 0},
+    {"Conv": 0, "ConvTranspose": 1, "Gemm": 0}
 )
 """For each operator with a bias, the axis of the output channels in its weight.
 

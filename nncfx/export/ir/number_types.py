@@ -75,7 +75,7 @@ def number_type(grid: Grid, *, signed_first: bool) -> "ir.DataType":
             return ir.DataType[name]
     raise ExportError(
         f"A quantizer with the integers {grid.low} to {grid.high} needs more than 16 bits, which "
-        "no ONNX type for quantized tensors has. Use 16 bits at most.",
+        "no ONNX type for quantized tensors has. Use 16 bits at most."
     )
 
 

@@ -62,7 +62,7 @@ def explain(path: str | os.PathLike[str]) -> Mapping[str, tuple[str, ...]]:
             noted = [lists[from_base62(numbers[start : start + width])] for start in starts]
         except (ValueError, IndexError) as error:
             raise ExportError(
-                f"The record of passes in '{path}' is damaged. Export the model again.",
+                f"The record of passes in '{path}' is damaged. Export the model again."
             ) from error
     pairs = zip(model.graph.node, noted, strict=False)
     return {str(node.name): tuple(names.split(",")) for node, names in pairs if names}

@@ -118,7 +118,7 @@ def _narrow_type(module: fx.GraphModule) -> torch.dtype | None:
     if len(found) > 1:
         raise ExportError(
             f"The model quantizes tensors of {', '.join(sorted(map(str, found)))}; a program has "
-            "one type between its integers. Export model.float().",
+            "one type between its integers. Export model.float()."
         )
     (dtype,) = found
     return dtype if dtype in NARROW else None
@@ -187,7 +187,7 @@ def _grid(node: fx.Node, constants: _Constants) -> Grid:
     if scale is None or zero_point is None:
         raise ExportError(
             f"The quantizer '{node.name}' computes its scale or zero point from the input; a "
-            "program holds constants only. Freeze the range before exporting.",
+            "program holds constants only. Freeze the range before exporting."
         )
     given: Any = node.args
     *axis, low, high = given[3 : 5 + _FURTHER[node.target]]

@@ -16,7 +16,7 @@ _MOVES: Final = frozenset(
         *(_ATEN.select.int, _ATEN.slice.Tensor, _ATEN.squeeze.default, _ATEN.squeeze.dim),
         *(_ATEN.squeeze.dims, _ATEN.t.default, _ATEN.transpose.int, _ATEN.unflatten.int),
         *(_ATEN.unsqueeze.default, _ATEN.upsample_nearest2d.vec, _ATEN.view.default),
-    },
+    }
 )
 """What only moves elements: it may do so with integers as well."""
 

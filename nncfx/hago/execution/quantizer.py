@@ -78,7 +78,7 @@ class Quantizer:
                     f"'{address}' gives other integers than simulated, by up to "
                     f"{float((found - expected[address]).abs().max()):g}. Its rule of scales "
                     "or its integer kernel is wrong, or its arguments mean something that "
-                    "integers do not keep; describe it in float.",
+                    "integers do not keep; describe it in float."
                 )
 
 

@@ -127,7 +127,7 @@ class _Recorder:
             raise CompressionError(
                 f"'{call.operation.address}' changes a part of a tensor in place, which the "
                 "integer graph cannot follow. Write it as a new tensor, with torch.cat or "
-                "torch.where.",
+                "torch.where."
             )
         args, kwargs = _filled((call.args, dict(call.kwargs)), [_EMPTY] * len(given))
         self.steps.append(Step(call.operation, call.func, args, kwargs, values))

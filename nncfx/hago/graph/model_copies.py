@@ -22,6 +22,6 @@ def plain_copy(model: nn.Module) -> nn.Module:
         raise ArgumentError(
             f"The model carries {len(model.nncf.hooks)} hooks, the first of "
             f"'{model.nncf.hooks[0].algorithm}'. Pass nncfx.strip(model), in which what they do "
-            "to the weights is baked in.",
+            "to the weights is baked in."
         )
     return unwrap(copy_of(model))

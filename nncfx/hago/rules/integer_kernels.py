@@ -63,7 +63,7 @@ def integer_result(call: IntegerCall) -> Any:  # noqa: ANN401 (a tensor, or seve
         raise CompressionError(
             f"'{call.operation.address}' cannot be computed in integers: {error}. Describe "
             f"'{operation_kind(function)}' in float, or register a kernel with "
-            f"@hago.integer_kernel('{function}').",
+            f"@hago.integer_kernel('{function}')."
         ) from error
 
 

@@ -42,7 +42,7 @@ def output_scale(operation: Operation, in_scales: Sequence[Tensor]) -> Tensor:
         raise ArgumentError(
             f"Nothing says what the scale of '{operation.address}' is, so it cannot compute in "
             f'integers. Register a rule with @hago.infer_scale("{operation.function}"), or '
-            "describe it in float.",
+            "describe it in float."
         )
     return rule(in_scales, operation)
 

@@ -113,6 +113,6 @@ def _cost_of(hardware: Hardware, table: str, dtype: str) -> float:
     if dtype not in costs:
         raise ArgumentError(
             f"The hardware '{hardware.name}' has no entry for '{dtype}' in its {table}. Describe "
-            "what it costs.",
+            "what it costs."
         )
     return costs[dtype]

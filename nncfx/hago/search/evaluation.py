@@ -41,18 +41,18 @@ def labelled(dataset: Iterable[Any]) -> LabelledBatches:
     if not isinstance(dataset, Iterable):
         raise ArgumentError(
             f"The dataset is a {type(dataset).__name__}; it must hold batches, pairs of the "
-            "model's inputs and their labels: a list or a DataLoader.",
+            "model's inputs and their labels: a list or a DataLoader."
         )
     batches = list(dataset)
     for number, batch in enumerate(batches):
         if not isinstance(batch, tuple | list) or len(batch) != 2:  # noqa: PLR2004 (a pair)
             raise ArgumentError(
                 f"Batch {number} of the dataset is a {type(batch).__name__}; the search needs "
-                "pairs of the model's inputs and their labels. Write (inputs, labels).",
+                "pairs of the model's inputs and their labels. Write (inputs, labels)."
             )
     if not batches:
         raise ArgumentError(
-            "The dataset holds no batch, so no candidate can be judged. Give about 128 samples.",
+            "The dataset holds no batch, so no candidate can be judged. Give about 128 samples."
         )
     return [(inputs, labels) for inputs, labels in batches]
 
@@ -73,7 +73,7 @@ def top1_accuracy(model: nn.Module, batches: LabelledBatches) -> float:
             raise ArgumentError(
                 f"Batch {number} has labels of shape {tuple(labels.shape)} for logits of shape "
                 f"{tuple(logits.shape)}; the accuracy needs one class number for each sample. "
-                "Give those, or an `evaluate` of your own.",
+                "Give those, or an `evaluate` of your own."
             )
         right += int((logits.argmax(1) == labels).sum())
         total += len(labels)
@@ -95,7 +95,7 @@ def finite(value: object, what: str, bits: Bits) -> float:
     if not math.isfinite(number):
         raise SearchError(
             f"The {what} returned {value!r} for bits {bits}, and nothing can be compared "
-            "with that. Return a finite number, higher for a better model.",
+            "with that. Return a finite number, higher for a better model."
         )
     return number
 

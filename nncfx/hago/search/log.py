@@ -75,7 +75,7 @@ def append_record(path: PathLike, record: TrialRecord) -> None:
         log.append(record.to_line())
     except OSError as error:
         raise StorageError(
-            f"The log '{path}' cannot be written ({error}). Use a path that you may write to.",
+            f"The log '{path}' cannot be written ({error}). Use a path that you may write to."
         ) from error
 
 
@@ -145,7 +145,7 @@ class TrialLog:
             raise SearchError(
                 f"The log '{self._path}' is of another search: its '{what}' differ. Its trials "
                 "cannot be mixed with these. Use another file, the same data and settings, or "
-                f"delete it. In the log: {_short(written)}; now: {_short(asked)}.",
+                f"delete it. In the log: {_short(written)}; now: {_short(asked)}."
             )
 
 
@@ -168,7 +168,7 @@ def best_strategy(path: PathLike, graph: QuantGraph | None = None) -> Strategy:
     records = read_log(path)
     if not records:
         raise StorageError(
-            f"The log '{path}' holds no trial. Give the path that the search wrote to.",
+            f"The log '{path}' holds no trial. Give the path that the search wrote to."
         )
     strategy = better_record(records).strategy
     if graph is not None:
@@ -186,14 +186,14 @@ def _log(path: Path) -> LineFile:
         log = read_lines(path)
     except OSError as error:
         raise StorageError(
-            f"The log '{path}' cannot be read ({error}). Give the path of a file.",
+            f"The log '{path}' cannot be read ({error}). Give the path of a file."
         ) from error
     # Hago's own lines have a version, too, and begin otherwise
     is_log = b'"version"' in log.lines[0] if log.lines else could_begin(log.torn, _BEGINNING)
     if not is_log:
         raise StorageError(
             f"'{path}' is no log of a search: its first line is no trial. It is left as it is. "
-            "Give the path of a log, or of a file that does not exist yet.",
+            "Give the path of a log, or of a file that does not exist yet."
         )
     return log
 
@@ -206,7 +206,7 @@ def _record(line: bytes, place: str) -> TrialRecord:
             raise StorageError(
                 f"{place} is of log version {version}, and this nncfx reads versions "
                 f"{_HAGO_VERSION} and {LOG_VERSION}. Search again, or read it with the nncfx that "
-                "wrote it.",
+                "wrote it."
             )
         record = (_own_record if version == LOG_VERSION else _hago_record)(document)
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
@@ -214,7 +214,7 @@ def _record(line: bytes, place: str) -> TrialRecord:
             raise StorageError(f"{place}: {error}") from error
         raise StorageError(
             f"{place} is no record of a trial ({error_text(error)}), so the log is "
-            "damaged. Restore it from a copy, or delete it to search again.",
+            "damaged. Restore it from a copy, or delete it to search again."
         ) from error
     if not (math.isfinite(record.accuracy) and math.isfinite(record.score)):
         raise StorageError(f"{place} has a result that is not finite, so the log is damaged.")

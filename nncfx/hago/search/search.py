@@ -53,7 +53,7 @@ TUNERS: Final[Mapping[str, Callable[[Choices], Tuner]]] = MappingProxyType(
         "greedy_squash": GreedySquashTuner,
         "random": RandomSearchTuner,
         "simulated_annealing": SimulatedAnnealingTuner,
-    },
+    }
 )
 """The searches that need nothing but the choices, by name."""
 
@@ -93,7 +93,7 @@ class QuantizeSettings:
             if value is not None and not (isinstance(value, int) and value >= bound):
                 raise ArgumentError(
                     f"{name} is {value!r}, and must be a whole number of at least {bound}. Leave "
-                    "it out for the default.",
+                    "it out for the default."
                 )
 
 
@@ -119,7 +119,7 @@ def search_space(
     if not choices:
         raise SearchError(
             f"The hardware '{hardware.name}' computes nothing of this model in integers, so there "
-            "is nothing to search. Describe its operations with integer descriptors.",
+            "is nothing to search. Describe its operations with integer descriptors."
         )
     inputs = [one for one, _ in batches]
     thresholds = estimate_thresholds(graph, hardware, inputs, settings.thresholds)
@@ -257,6 +257,6 @@ def _tuner(tuner: str | Callable[[Choices], Tuner]) -> tuple[str, Callable[[Choi
     if tuner not in TUNERS:
         raise ArgumentError(
             f"There is no tuner '{tuner}'; known are {', '.join(TUNERS)}."
-            f"{did_you_mean(tuner, TUNERS)} Or give a function of the choices.",
+            f"{did_you_mean(tuner, TUNERS)} Or give a function of the choices."
         )
     return tuner, TUNERS[tuner]

@@ -40,7 +40,7 @@ class Tuner(ABC):
         for number, bits in enumerate(choices):
             if not bits:
                 raise ArgumentError(
-                    f"Quantized edge {number} has no bits to choose from. Give at least one.",
+                    f"Quantized edge {number} has no bits to choose from. Give at least one."
                 )
         self.choices = choices
         self.best: Bits | None = None

@@ -82,7 +82,7 @@ def select_descriptors(
             raise CompressionError(
                 f"The hardware '{hardware.name}' has no feasible descriptor for '{node.name}' "
                 f"with {asked}. Use fewer bits there, or add a descriptor of '{node.work}' that "
-                "takes as many.",
+                "takes as many."
             )
         selected[number] = found
     return selected

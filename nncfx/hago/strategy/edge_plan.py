@@ -298,7 +298,7 @@ def _check(graph: QuantGraph, strategy: Strategy) -> None:
         if bits not in range(FEWEST_BITS, MOST_BITS + 1):
             raise CompressionError(
                 f"The strategy has {bits!r} bits at place {place}, and integers have "
-                f"{FEWEST_BITS} to {MOST_BITS}. Use the strategy that the search returned.",
+                f"{FEWEST_BITS} to {MOST_BITS}. Use the strategy that the search returned."
             )
     for number, threshold in enumerate(strategy.thresholds):
         values = threshold if isinstance(threshold, tuple) else (threshold,)
@@ -306,7 +306,7 @@ def _check(graph: QuantGraph, strategy: Strategy) -> None:
             raise CompressionError(
                 f"The strategy has the threshold {threshold!r} at node {number}; it is the "
                 "largest magnitude represented, positive and finite. Use the strategy that the "
-                "search returned.",
+                "search returned."
             )
     topology = strategy.topology
     counts = (
@@ -319,5 +319,5 @@ def _check(graph: QuantGraph, strategy: Strategy) -> None:
         if found != wanted:
             raise CompressionError(
                 f"The strategy has {found} {name}, and the graph has {wanted} {what}: it is of "
-                "another model or written by hand. Use the strategy that the search returned.",
+                "another model or written by hand. Use the strategy that the search returned."
             )

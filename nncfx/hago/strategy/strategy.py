@@ -51,7 +51,7 @@ class Strategy:
             return decode(cls, record)
         except StorageError as error:
             raise StorageError(
-                f"This is no strategy: {error} Give what nncfx.hago wrote.",
+                f"This is no strategy: {error} Give what nncfx.hago wrote."
             ) from error
 
 
@@ -64,12 +64,12 @@ def require_inputs(graph: object, hardware: object) -> None:
     if not isinstance(graph, QuantGraph):
         raise ArgumentError(
             f"The graph is a {type(graph).__name__}. Give what "
-            "hago.prepare_graph(model, example_inputs) returns.",
+            "hago.prepare_graph(model, example_inputs) returns."
         )
     if not isinstance(hardware, Hardware):
         raise ArgumentError(
             f"The hardware is {hardware!r}. Give a nncfx.targets.Hardware, such as "
-            "hardware_named('onnxruntime').",
+            "hardware_named('onnxruntime')."
         )
 
 
@@ -83,5 +83,5 @@ def require_hash(strategy: Strategy, model_hash: int) -> None:
         raise CompressionError(
             f"The strategy was found for the model with hash {strategy.model_hash}, and this one "
             f"has {model_hash}: bits and thresholds hold for one set of weights only. "
-            "Prepare the model that was searched, with its weights, or search again.",
+            "Prepare the model that was searched, with its weights, or search again."
         )

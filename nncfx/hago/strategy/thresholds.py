@@ -32,7 +32,7 @@ THRESHOLD_METHODS: Final[Mapping[str, RangeRequest]] = MappingProxyType(
         "max_range": RangeRequest(method="min_max"),
         _ROUNDED: RangeRequest(method="min_max"),
         "quantile_range": RangeRequest(method="percentile", low=0.0, high=99.99),
-    },
+    }
 )
 """Hago's estimates by name, as ranges of which the larger end is the threshold.
 
@@ -66,7 +66,7 @@ def estimate_thresholds(
     if not ranges.found:
         raise ArgumentError(
             "There are no calibration batches, so nothing says how large activations become. "
-            "Give about 128 samples of the data that the model will see.",
+            "Give about 128 samples of the data that the model will see."
         )
     thresholds: list[Threshold] = []
     for number in tracked(range(len(graph.nodes)), "Thresholds"):
@@ -115,7 +115,7 @@ class _Ranges:
                 f"'{name}' puts out values from {float(statistic.low)} to "
                 f"{float(statistic.high)} on the calibration data; what is not finite has no "
                 "threshold. Give data on which the model works, or leave the operation that gives "
-                "them in float.",
+                "them in float."
             )
 
 
@@ -137,7 +137,7 @@ def _of_constant(
     if not bool(magnitudes.isfinite().all()):
         raise CompressionError(
             f"The parameter '{graph.nodes[number].name}' holds NaN or infinity, and cannot be "
-            "quantized. Mend the weights.",
+            "quantized. Mend the weights."
         )
     read = [one for one, edge in enumerate(graph.edges) if edge.source == number]
     by_channel = hardware.per_channel_weights and all(

@@ -56,7 +56,7 @@ def save_pretrained(
     if not isinstance(model, _package().PreTrainedModel):
         raise ArgumentError(
             f"The first argument is a {type(model).__name__}, no model of transformers (with a "
-            "config). nncfx.save(path, model) saves any module.",
+            "config). nncfx.save(path, model) saves any module."
         )
     place = Path(folder)
     left = finished(model)
@@ -117,7 +117,7 @@ def from_pretrained(
     place = Path(folder)
     if not (place / "config.json").is_file():
         raise StorageError(
-            f"'{place}' holds no config.json, so it is no folder that save_pretrained wrote.",
+            f"'{place}' holds no config.json, so it is no folder that save_pretrained wrote."
         )
     config = package.AutoConfig.from_pretrained(place)
     known = model_class or _class_of(config, place)
@@ -138,7 +138,7 @@ def _class_of(config: Any, place: Path) -> type[nn.Module]:  # noqa: ANN401 (a c
         guess = did_you_mean(name, dir(package))
         raise StorageError(
             f"'{place / 'config.json'}' names the architecture '{name}', which transformers "
-            f"{package.__version__} does not have.{guess} Pass model_class=.",
+            f"{package.__version__} does not have.{guess} Pass model_class=."
         )
     return found
 

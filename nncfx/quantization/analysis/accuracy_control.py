@@ -50,7 +50,7 @@ class AccuracyControl:
     def __str__(self) -> str:
         count = len(self.float_layers)
         lines = [
-            f"metric {self.metric:.6g}, in float {self.reference:.6g}; {count} layers in float",
+            f"metric {self.metric:.6g}, in float {self.reference:.6g}; {count} layers in float"
         ]
         lines += [f"  {address}: {sqnr:.1f} dB alone" for address, sqnr in self.float_layers]
         tried = ", ".join(f"{one.float_layers}: {one.metric:.6g}" for one in self.attempts)
@@ -92,19 +92,19 @@ def quantize_with_accuracy_control(
     if not max_drop >= 0:
         raise ArgumentError(
             f"max_drop is {max_drop}; it is what the metric may lose and not negative. Write 0.01 "
-            "for one point of an accuracy in [0, 1].",
+            "for one point of an accuracy in [0, 1]."
         )
     if options.get("inplace"):
         raise ArgumentError(
             "inplace is True, and here each number of float layers is tried on a copy of the "
-            "model. Leave it out; the result has the model.",
+            "model. Leave it out; the result has the model."
         )
     batches = list(calibration_batches)
     reference = metric_of(evaluate, model)
     if math.isnan(reference):
         raise ArgumentError(
             "evaluate returned nan for the model in float, to which nothing compares. Look at "
-            "the metric, and at the data that it sees.",
+            "the metric, and at the data that it sees."
         )
     tried: dict[int, tuple[NNCFNetwork, float]] = {}
 
@@ -124,7 +124,7 @@ def quantize_with_accuracy_control(
             raise CompressionError(
                 f"The metric is {reference:.6g} in float and at most {best:.6g} quantized, even "
                 f"with {len(ranked) - 1} of {len(ranked)} layers in float; max_drop is "
-                f"{max_drop:.6g}. Allow more, or calibrate with more data.",
+                f"{max_drop:.6g}. Allow more, or calibrate with more data."
             )
     network, metric = tried[chosen]
     return AccuracyControl(

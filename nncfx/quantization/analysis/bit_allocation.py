@@ -45,7 +45,7 @@ def allocate_bits(
             if not math.isfinite(value):
                 raise ArgumentError(
                     f"The {what} have no finite number for {bits} bits at place {place}. Give one "
-                    "for every choice.",
+                    "for every choice."
                 )
     unit = max((abs(harms[place][bits]) for place, bits in pairs), default=0) / _LARGEST or 1
     columns = range(len(pairs))
@@ -65,6 +65,6 @@ def allocate_bits(
         least = sum(min(one.values()) for one in costs)
         raise SearchError(
             f"No choice of bits costs at most {budget:g}; the cheapest costs {least:g}. "
-            "Allow more, or fewer bits.",
+            "Allow more, or fewer bits."
         )
     return tuple(bits for (_, bits), taken in zip(pairs, found.x, strict=True) if taken > 1 / 2)

@@ -142,7 +142,7 @@ def _values_of(reference: torch.nn.Module, model: NNCFNetwork) -> dict[str, Tens
             raise ArgumentError(
                 f"reference has a parameter '{name}' of the shape {list(one.shape)}, and the "
                 "quantized model has none. Pass the model that was given to quantize, without "
-                "what folds its batch norms.",
+                "what folds its batch norms."
             )
     return values
 

@@ -124,7 +124,7 @@ def quantize_mixed(  # noqa: PLR0913 (keyword-only, a front door)
             raise CompressionError(
                 f"No model is within {budget}: the metric is {reference:.6g} in float, and of "
                 f"those tried {max(attempts.values()):.6g} at most. Allow more or wider weights; "
-                "quantize_with_accuracy_control leaves layers in float.",
+                "quantize_with_accuracy_control leaves layers in float."
             )
         network = search.smallest
         size = parameter_bytes(network)
@@ -154,16 +154,16 @@ def _check(
         if name in options:
             raise ArgumentError(
                 f"{name} is given, and here each weight has its own bits, on a copy. Leave it "
-                "out; widths= says which bits there are.",
+                "out; widths= says which bits there are."
             )
     if weights_only and choices != (8, 4):
         raise ArgumentError(
-            f"widths is {choices} with weights_only=True; runtimes take 8 and 4. Leave it out.",
+            f"widths is {choices} with weights_only=True; runtimes take 8 and 4. Leave it out."
         )
     if len(choices) < 2 or trials < 1:  # noqa: PLR2004 (one is no choice)
         raise ArgumentError(
             f"There are {len(choices)} widths and {trials} trials; there is a choice from 2 "
-            "widths on, and at least 1 model has to be tried.",
+            "widths on, and at least 1 model has to be tried."
         )
 
 
@@ -245,7 +245,7 @@ def _within_bytes(candidates: WidthCandidates, budget: Bytes) -> dict[str, int]:
         raise CompressionError(
             f"No widths are within {budget}: with all weights at {candidates.choices[-1]} bits "
             f"the parameters take {least} bytes, {candidates.fixed_bytes:.0f} of which are not "
-            "quantized. Allow more, or prune the model first.",
+            "quantized. Allow more, or prune the model first."
         )
     return candidates.best(budget.size_bytes)
 

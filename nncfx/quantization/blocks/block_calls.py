@@ -89,7 +89,7 @@ def find_blocks(model: nn.Module, name: str | None = None) -> tuple[str, ...]:
         raise ArgumentError(
             f"{type(model).__name__} has no nn.ModuleList of blocks"
             + (f" named '{name}'. " if name else ". ")
-            + "Write blocks= with its dotted name ('model.layers'), or use quantize_weights.",
+            + "Write blocks= with its dotted name ('model.layers'), or use quantize_weights."
         )
     best = max(sizes, key=lambda one: sizes[one])
     _tell_others(model, best, sizes)
@@ -157,7 +157,7 @@ def block_calls(
         count += 1
     if not count:
         raise ArgumentError(
-            "There are no batches to calibrate with. Pass an iterable with at least one.",
+            "There are no batches to calibrate with. Pass an iterable with at least one."
         )
     return found
 
@@ -190,7 +190,7 @@ def _recorded(
             f"The blocks '{names[0]}' to '{names[-1]}' do not pass one tensor from each to the "
             f"next, so they cannot be compressed one after another ({len(calls)} of {len(blocks)} "
             f"were called{f'; {reason}' if reason else ''}). Write blocks= with the name of "
-            "another list, or use quantize_weights.",
+            "another list, or use quantize_weights."
         ) from reason
     return calls
 

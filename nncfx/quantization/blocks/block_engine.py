@@ -83,7 +83,7 @@ class WeightSettings:
         if self.group_size is not None and self.group_size < 1:
             raise ArgumentError(
                 f"group_size is {self.group_size}; a group has at least one weight. Runtimes take "
-                "32, 64 or 128.",
+                "32, 64 or 128."
             )
         format_spec(self.weights, self.group_size, self.group_size or 0)
         require_known("method", self.method, _METHODS)
@@ -92,7 +92,7 @@ class WeightSettings:
         if self.method == "hqq" and WEIGHT_FORMATS[self.weights].power_of_two:
             raise ArgumentError(
                 f"The method 'hqq' fits scales, and those of '{self.weights}' are powers of two. "
-                "Write method='gptq' or 'round', or another format.",
+                "Write method='gptq' or 'round', or another format."
             )
 
     @property
@@ -174,7 +174,7 @@ def check_any_quantized(model: nn.Module, *, is_any: bool) -> None:
         raise ArgumentError(
             f"No layer in any block of {type(model).__name__} was quantized: none is a linear "
             "layer that runs once on what it is called with. Use nncfx.quantization."
-            "quantize_weights, which takes any weight that an operation of the model reads.",
+            "quantize_weights, which takes any weight that an operation of the model reads."
         )
 
 
@@ -294,7 +294,7 @@ def _quantize_without_data(block: nn.Module, settings: WeightSettings) -> dict[s
         if not rows.isfinite().all():
             raise CompressionError(
                 f"The weight of '{name}' is NaN or infinite, so it has no grid. Load the trained "
-                "weights again.",
+                "weights again."
             )
         spec = format_spec(settings.weights, settings.group_size, rows.shape[1])
         codes = _rounded(rows, spec, settings)

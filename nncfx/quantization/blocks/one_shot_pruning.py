@@ -47,11 +47,11 @@ class PruningSettings:
         if self.level is not None and not 0 <= self.level < 1:
             raise ArgumentError(
                 f"level is {self.level}; it is the share of weights set to zero and lies in "
-                "[0, 1). Write 0.5 for half.",
+                "[0, 1). Write 0.5 for half."
             )
         if self.pattern is not None and not 0 < self.pattern[0] < self.pattern[1]:
             raise ArgumentError(
-                f"pattern is {self.pattern}; of m neighbours 1 to m - 1 go. Write (2, 4).",
+                f"pattern is {self.pattern}; of m neighbours 1 to m - 1 go. Write (2, 4)."
             )
         require_known("method", self.method, PRUNINGS)
 
@@ -68,7 +68,7 @@ def smallest(scores: Tensor, settings: PruningSettings) -> Tensor:
         if scores.shape[1] % pattern[1]:
             raise ArgumentError(
                 f"Rows of {scores.shape[1]} weights are no multiple of {pattern[1]}, as the "
-                f"pattern {pattern} asks. Give a level instead.",
+                f"pattern {pattern} asks. Give a level instead."
             )
         rows, count = scores.reshape(-1, pattern[1]), pattern[0]
     else:

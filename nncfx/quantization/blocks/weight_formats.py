@@ -41,7 +41,7 @@ def format_spec(name: str, group_size: int | None, width: int) -> QuantizerSpec:
     if spec.group is not None:
         if group_size not in {None, spec.group}:
             raise ArgumentError(
-                f"group_size is {group_size}; '{name}' has groups of {spec.group}. Write None.",
+                f"group_size is {group_size}; '{name}' has groups of {spec.group}. Write None."
             )
         group_size = spec.group
     own = fitting_group(group_size, width)

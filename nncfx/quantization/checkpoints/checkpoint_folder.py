@@ -53,7 +53,7 @@ class Shards:
             if not single.exists():
                 raise StorageError(
                     f"'{self.folder}' has neither {_INDEX} nor {_SINGLE}. Pass the folder of a "
-                    "model that save_pretrained wrote.",
+                    "model that save_pretrained wrote."
                 )
             with _opened(single) as file:
                 yield from ((name, single) for name in file.keys())  # noqa: SIM118 (no mapping)
@@ -110,12 +110,12 @@ class Shards:
             if one.is_floating_point() and dtype not in _FLOATS:
                 raise StorageError(
                     f"'{name}' holds codes of the type {dtype} in '{self._files[name]}', and "
-                    f"would be taken for weights. {IN_FLOAT}",
+                    f"would be taken for weights. {IN_FLOAT}"
                 )
             if found != list(one.shape):
                 raise StorageError(
                     f"'{name}' is {found} in '{self._files[name]}', and {list(one.shape)} by "
-                    f"'{self.folder}/config.json'. Copy both again.",
+                    f"'{self.folder}/config.json'. Copy both again."
                 )
         known = {id(one) for one in held.values()}
         for name, one in tensors.items():
@@ -123,7 +123,7 @@ class Shards:
                 raise StorageError(
                     f"'{self.folder}' has no tensor '{name}'. If transformers reads the folder, "
                     "whose tensors then have other names than in memory, load the model and use "
-                    "quantize_blocks, or structure_pruning and thin. Else copy it again.",
+                    "quantize_blocks, or structure_pruning and thin. Else copy it again."
                 )
 
     def read(self, name: str) -> Tensor:
@@ -190,7 +190,7 @@ class ShardWriter:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(
-                f"'{folder}' cannot be made a folder ({error}). Name another one.",
+                f"'{folder}' cannot be made a folder ({error}). Name another one."
             ) from error
         for path in sorted(self.folder.glob("*.safetensors")):
             self._check(path)
@@ -200,7 +200,7 @@ class ShardWriter:
         if other is None:
             raise StorageError(
                 f"'{path}' is of another model, and programs might read it. Write into an empty "
-                "folder.",
+                "folder."
             )
         unlike = [
             f"{key} was {other.get(key)} and is {own.get(key)}"
@@ -210,7 +210,7 @@ class ShardWriter:
         if unlike:
             raise StorageError(
                 f"'{path}' was made by other settings: {', '.join(unlike)} (source and batches: "
-                "their checksums). Go on with the same, or write into an empty folder.",
+                "their checksums). Go on with the same, or write into an empty folder."
             )
 
     def _path(self, part: str) -> Path:

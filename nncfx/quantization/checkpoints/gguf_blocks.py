@@ -49,7 +49,7 @@ class BlockType:
         if inputs % BLOCK or shared % BLOCK:
             raise ArgumentError(
                 f"A matrix of {outputs} x {inputs} with groups of {shared} fits no blocks of "
-                f"{BLOCK}, as GGUF has them. Quantize with a group_size that is a multiple.",
+                f"{BLOCK}, as GGUF has them. Quantize with a group_size that is a multiple."
             )
         codes = unsigned(stored.values, stored).reshape(-1, BLOCK)
         scale, zero = (
@@ -109,6 +109,6 @@ def block_type(stored: IntegerTensor) -> BlockType:
     if found is None:
         raise ArgumentError(
             f"GGUF has no type for weights of {stored.values.dtype}. Quantize to 'int8', 'int4', "
-            "'uint4' or 'mxfp4'.",
+            "'uint4' or 'mxfp4'."
         )
     return found

@@ -108,11 +108,11 @@ def _reader(path: Path) -> "GGUFReader":
         reader = gguf.GGUFReader(path)
     except Exception as error:  # numpy's own where a length is wrong
         raise StorageError(
-            f"'{path}' is no GGUF file, or damaged ({error_text(error)}). Convert it again.",
+            f"'{path}' is no GGUF file, or damaged ({error_text(error)}). Convert it again."
         ) from error
     if reader.get_field("split.count") is not None:
         raise StorageError(
-            f"'{path}' is one of several parts. Join them: llama-gguf-split --merge.",
+            f"'{path}' is one of several parts. Join them: llama-gguf-split --merge."
         )
     return reader
 
@@ -228,7 +228,7 @@ class _Conversion:
         if dtype is None:
             raise StorageError(
                 f"'{tensor.name}' is {tensor.tensor_type.name} in the file to be like. Convert "
-                "the model with --outtype f16, bf16 or f32.",
+                "the model with --outtype f16, bf16 or f32."
             )
         order = _row_order(_numbers(original, dtype), known)
         if order is None:
@@ -250,7 +250,7 @@ def _contents(field: "ReaderField") -> Any:  # noqa: ANN401 (as above)
     except UnicodeDecodeError as error:
         raise StorageError(
             f"The file to be like holds a text under '{field.name}' that is no UTF-8 ({error}). "
-            "Convert the model again.",
+            "Convert the model again."
         ) from error
 
 
@@ -280,5 +280,5 @@ def _row_order(own: Numbers, known: Numbers) -> Numbers | None:
 def _unlike(name: str) -> StorageError:
     return StorageError(
         f"The file to be like does not hold '{name}' of the source, row by row. Convert the very "
-        "folder that was quantized; where llama.cpp splits or turns that tensor, there is no way.",
+        "folder that was quantized; where llama.cpp splits or turns that tensor, there is no way."
     )

@@ -171,7 +171,7 @@ class _Run:
             raise ArgumentError(
                 f"'{name}.{turned[0]}' is a {type(block.get_submodule(turned[0])).__name__}; the "
                 f"layout '{self._layout.name}' has a place for nn.Linear alone. Use "
-                "quantize_blocks and export_onnx.",
+                "quantize_blocks and export_onnx."
             )
         self._note(name, stored)
         self._writer.write(name, self._tensors(name, block, stored))
@@ -185,7 +185,7 @@ class _Run:
                 raise ArgumentError(
                     f"'{name}.{own}' has groups of {size}, and layers before it have others, as "
                     f"{asked} does not divide all widths; the layout '{self._layout.name}' has "
-                    "one group_size. Pass one that divides all, or layout='compressed-tensors'.",
+                    "one group_size. Pass one that divides all, or layout='compressed-tensors'."
                 )
 
     def _tensors(
@@ -257,13 +257,13 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
     except Exception as error:  # each config has errors of its own
         raise StorageError(
             f"transformers cannot read '{source}/config.json' ({error_text(error)}). Copy it "
-            "again.",
+            "again."
         ) from error
     if quantized := getattr(config, "quantization_config", None):
         method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
         raise StorageError(
             f"'{source}' holds a quantized model ({method}), whose codes are no weights. "
-            f"{IN_FLOAT}",
+            f"{IN_FLOAT}"
         )
     for name, value in changes.items():
         setattr(config, name, value)
@@ -278,7 +278,7 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
     except ValueError as error:  # of the Auto class, for what is no language model
         raise StorageError(
             f"transformers cannot make the model of '{source}/config.json', of the class "
-            f"'{named}'. Load it and use quantize_blocks.",
+            f"'{named}'. Load it and use quantize_blocks."
         ) from error
     _empty(model)
     return model.eval()

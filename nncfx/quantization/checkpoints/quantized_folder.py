@@ -48,12 +48,12 @@ class QuantizedFolder:
         if method != _LAYOUT or settings is None:
             raise StorageError(
                 f"'{folder}' is no checkpoint that quantize_checkpoint wrote with "
-                f"layout='{_LAYOUT}'. Pass one.",
+                f"layout='{_LAYOUT}'. Pass one."
             )
         if settings.get("source") != source.checksum():
             raise StorageError(
                 f"'{folder}' was not made of '{source.folder}': checksums differ. Pass the folder "
-                "that was quantized.",
+                "that was quantized."
             )
         return LAYOUTS[_LAYOUT]
 

@@ -139,7 +139,7 @@ class Quantizer(nn.Module):
         if not self.spec.is_integer:
             raise ArgumentError(
                 f"The grid of a {self.spec.mode} quantizer cannot be learned; it stays where "
-                "calibration has put it. Use integers, or leave it constant.",
+                "calibration has put it. Use integers, or leave it constant."
             )
         if not self.is_learned:
             names = ["low", "high"]

@@ -115,7 +115,7 @@ def insertions_from(
             *(RuntimeError, NNCFXError),
         ) as error:
             raise StorageError(
-                f"A quantizer in the file is damaged ({error}). Write the file again.",
+                f"A quantizer in the file is damaged ({error}). Write the file again."
             ) from error
     _give_plans(placed, plans)
     return insertions
@@ -136,7 +136,7 @@ def check_axes(insertions: Iterable[Insertion], model: NNCFNetwork) -> None:
         if not 0 <= axis < weight.dim() or weight.shape[axis] != scales:
             raise StorageError(
                 f"The file is damaged: a quantizer has {scales} scales along axis {axis} of "
-                f"'{one.site}', whose shape is {tuple(weight.shape)}. Write the file again.",
+                f"'{one.site}', whose shape is {tuple(weight.shape)}. Write the file again."
             )
 
 
@@ -159,7 +159,7 @@ def _give_plans(
             hook.plan, hook.number = plans[place], number
     except (LookupError, TypeError, ValueError, AttributeError, NNCFXError) as error:
         raise StorageError(
-            f"The plan of quantization in the file is damaged ({error}). Write the file again.",
+            f"The plan of quantization in the file is damaged ({error}). Write the file again."
         ) from error
 
 

@@ -57,7 +57,7 @@ class QuantizerSpec:
         if not low <= self.bits <= high:
             raise ArgumentError(
                 f"bits is {self.bits}; quantizers have {low} to {high}. Leave a tensor in float "
-                "by an ignored scope.",
+                "by an ignored scope."
             )
         if self.is_float8 and self.bits != 8:  # noqa: PLR2004 (float8)
             raise ArgumentError(
@@ -70,12 +70,12 @@ class QuantizerSpec:
         if self.group is not None and (self.axis is not None or self.group < 1):
             raise ArgumentError(
                 f"group is {self.group} with axis {self.axis}; a group has at least one element "
-                "and takes the place of an axis. Give one of them.",
+                "and takes the place of an axis. Give one of them."
             )
         if self.columns and self.group is None:
             raise ArgumentError(
                 "columns says where groups lie, and there is no group. Give a group, or, for one "
-                "scale per column, axis=1.",
+                "scale per column, axis=1."
             )
 
     @property

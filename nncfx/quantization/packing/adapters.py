@@ -29,5 +29,5 @@ def _refuse(*args: Any, **kwargs: Any) -> NoReturn:  # noqa: ANN401 (as the meth
     del args, kwargs
     raise ArgumentError(
         "The layer of this adapter holds codes, to which nothing can be added: the adapter would "
-        "be lost. Merge it before quantize_weights(..., pack=True), or keep it beside the codes.",
+        "be lost. Merge it before quantize_weights(..., pack=True), or keep it beside the codes."
     )

@@ -54,13 +54,7 @@ def _four(
 
 @inlined
 def _load_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
-    scale: Floats,
-    zeros: Codes,
-    shift: int,
-    group: int,
-    first: int,
-    steps: Floats,
-    offsets: Floats,
+    scale: Floats, zeros: Codes, shift: int, group: int, first: int, steps: Floats, offsets: Floats
 ) -> None:
     """Fill `steps` and `offsets` with those of one group of the outputs from `first` on."""
     last = first + len(steps)
@@ -78,13 +72,7 @@ def _load_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
 
 @inlined
 def _load_nibble_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
-    scale: Floats,
-    zeros: Codes,
-    shift: int,
-    group: int,
-    first: int,
-    steps: Floats,
-    offsets: Floats,
+    scale: Floats, zeros: Codes, shift: int, group: int, first: int, steps: Floats, offsets: Floats
 ) -> None:
     """Do as `_load_grid` does; groups behind the rows of `zeros` are in the high halves."""
     last = first + len(steps)

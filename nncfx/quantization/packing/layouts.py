@@ -124,11 +124,11 @@ class Layout:
         if weights not in self.formats:
             raise ArgumentError(
                 f"The layout '{self.name}' has no weights of the format '{weights}'. It holds "
-                f"{', '.join(self.formats)}.",
+                f"{', '.join(self.formats)}."
             )
         if self.name == "gptq" and group_size is not None and group_size % _SIGN_BIT:
             raise ArgumentError(
-                f"group_size is {group_size}; the layout 'gptq' has groups of multiples of 8.",
+                f"group_size is {group_size}; the layout 'gptq' has groups of multiples of 8."
             )
 
 
@@ -287,7 +287,7 @@ def _gptq(stored: IntegerTensor) -> dict[str, Tensor]:
     if outputs % (_WORD // stored.bits) or inputs % (_WORD // stored.bits):
         raise ArgumentError(
             f"A matrix of {outputs} x {inputs} fits no words of {_WORD} bits, as the layout "
-            "'gptq' has them. Write layout='compressed-tensors'.",
+            "'gptq' has them. Write layout='compressed-tensors'."
         )
     return {
         "qweight": pack_words(codes, stored.bits).T.contiguous(),

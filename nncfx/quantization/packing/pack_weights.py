@@ -207,7 +207,7 @@ def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwo
     if not stored:
         raise ArgumentError(
             f"{type(model).__name__} has no packed layer, so there is nothing to unpack. Pass "
-            "what quantize_weights(..., pack=True) returned.",
+            "what quantize_weights(..., pack=True) returned."
         )
     wrapped = wrap(plain, example_inputs)
     quantizers = tuple(

@@ -149,7 +149,7 @@ def _check_experts(model: nn.Module, called: Mapping[str, str]) -> None:
         if names:
             raise StorageError(
                 f"save_pretrained cannot write the experts '{names[0]}': beside packed layers "
-                f"transformers reads them one by one alone. {mend}; nncfx.save writes all.",
+                f"transformers reads them one by one alone. {mend}; nncfx.save writes all."
             )
 
 

@@ -24,14 +24,14 @@ def activation_spec(
     if request.per_channel:
         raise ArgumentError(
             "A scale for each channel of an activation is asked for; no runtime computes "
-            "with that, because a sum over channels has one scale. Ask for it on weights.",
+            "with that, because a sum over channels has one scale. Ask for it on weights."
         )
     bits = _bits(hardware, request.bits, dtype)
     mode = request.mode or ("symmetric" if hardware.symmetric_activations else "asymmetric")
     if mode == "asymmetric" and hardware.symmetric_activations:
         raise ArgumentError(
             f"{hardware.name} takes symmetric activations only, and an asymmetric mode is "
-            "asked for. Use preset='performance', or mode 'symmetric'.",
+            "asked for. Use preset='performance', or mode 'symmetric'."
         )
     may_be_unsigned = dtype.startswith("u")
     signed = mode == "symmetric" if request.signed is None else request.signed
@@ -68,7 +68,7 @@ def weight_spec(
     if hardware.symmetric_activations and (mode == "asymmetric" or request.signed is False):
         raise ArgumentError(
             f"{hardware.name} takes symmetric weights with a sign only, and others are "
-            "asked for. Use mode 'symmetric', and leave 'signed' out.",
+            "asked for. Use mode 'symmetric', and leave 'signed' out."
         )
     signed = request.signed is not False if mode == "symmetric" else bool(request.signed)
     return QuantizerSpec(
@@ -86,6 +86,6 @@ def _bits(hardware: Hardware, asked: int | None, dtype: str) -> int:
     if asked is not None and asked > has:
         raise ArgumentError(
             f"{asked} bits are asked for, and {hardware.name} computes in {dtype}, which "
-            f"has {has}. Ask for at most {has}, or describe hardware that has more.",
+            f"has {has}. Ask for at most {has}, or describe hardware that has more."
         )
     return has if asked is None else asked

@@ -67,7 +67,7 @@ def _check_unquantized(model: NNCFNetwork, quantizers: Iterable[PlannedQuantizer
                 f"'{site}' passes a quantizer of {bits} bits already, of '{before.algorithm}'; a "
                 "second one would round what it rounds. Quantize the float model (weight_bits="
                 f"{bits} keeps the width), call model.nncf.remove('{before.algorithm}') first, or "
-                "leave such layers to it by ignored_scopes.",
+                "leave such layers to it by ignored_scopes."
             )
 
 
@@ -108,6 +108,6 @@ def planned_target(model: nn.Module) -> Target | None:
     if len(found) > 1:
         raise ArgumentError(
             f"Parts of {type(model).__name__} are quantized for {' and '.join(sorted(found))}; a "
-            "file is for one target. Pass target=.",
+            "file is for one target. Pass target=."
         )
     return next(iter(found.values()), None)

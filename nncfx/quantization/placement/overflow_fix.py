@@ -39,7 +39,7 @@ def with_overflow_fix(
     if fix not in _CHOICES:
         raise ArgumentError(
             f"overflow_fix is '{fix}'; it is one of {', '.join(_CHOICES)}."
-            f"{did_you_mean(str(fix), _CHOICES)}",
+            f"{did_you_mean(str(fix), _CHOICES)}"
         )
     first = next((one.name for one in plan.weights), None)
 

@@ -26,7 +26,7 @@ class SpecRequest:
         if self.bits is not None and type(self.bits) is not int:
             raise ArgumentError(
                 f"bits is {self.bits!r}; it is a whole number, at least 2. Write 8, or nothing; "
-                "quantize_mixed gives each weight its own.",
+                "quantize_mixed gives each weight its own."
             )
 
     def over(self, other: "SpecRequest") -> "SpecRequest":

@@ -15,5 +15,5 @@ def check_scopes(graph: NNCFGraph, scopes: Iterable[str], place: str) -> None:
     for scope in graph.unmatched(scopes):
         raise GraphError(
             f"'{scope}' of {place} matches no operation of the model, so it would change nothing."
-            f"{graph.hint(scope)} 'model.nncf.graph.addresses' lists all.",
+            f"{graph.hint(scope)} 'model.nncf.graph.addresses' lists all."
         )

@@ -177,7 +177,7 @@ def without_norms(model: nn.Module, folded: Mapping[str, str]) -> None:
             raise StorageError(
                 f"In the file the batch norm '{name}' is folded into '{layer}', and the model has "
                 f"no such pair.{did_you_mean(name, modules)} Build it from the class that was "
-                "saved.",
+                "saved."
             )
         if target._parameters.get("bias") is None:  # noqa: SLF001 (a name with None is no attribute)
             count = len(norm.get_buffer("running_mean"))

@@ -19,7 +19,7 @@ from nncfx.tracing import ExampleInputs
 
 _FUNCTIONS: Final = functions_of("conv", "linear")
 _ELEMENTWISE: Final = frozenset(
-    ["relu", "relu_", "leaky_relu", "leaky_relu_", "prelu", "dropout", "dropout_"],
+    ["relu", "relu_", "leaky_relu", "leaky_relu_", "prelu", "dropout", "dropout_"]
 )
 """Functions with f(s x) = s f(x) for s > 0, element by element."""
 

@@ -154,7 +154,7 @@ def graph_without_hooks(model: nn.Module, example_inputs: ExampleInputs) -> NNCF
     if model.nncf.hooks:
         raise ArgumentError(
             f"The model has {len(model.nncf.hooks)} hooks, and what is to be done changes the "
-            "weights that they act on. Do it before compressing, or to nncfx.strip(model).",
+            "weights that they act on. Do it before compressing, or to nncfx.strip(model)."
         )
     return model.nncf.graph
 

@@ -74,7 +74,7 @@ class _Walk:
         if not self._found.readers:
             raise GraphError(
                 "No linear layer reads a residual stream that an embedding begins, so there is "
-                "nothing to rotate. Pass a language model with its head.",
+                "nothing to rotate. Pass a language model with its head."
             )
         return self._found
 
@@ -101,7 +101,7 @@ class _Walk:
         if state in {"stream", "weighted"} and None in list(readers(self._graph, address)):
             raise GraphError(
                 f"The model returns what '{address}' makes of its residual stream, which would be "
-                "rotated. Rotate the model with its head.",
+                "rotated. Rotate the model with its head."
             )
 
     def _begin(self, operation: Operation) -> None:
@@ -109,7 +109,7 @@ class _Walk:
         if self._found.width not in {0, width}:
             raise GraphError(
                 f"'{operation.address}' has {width} channels, and the embedding before it "
-                f"{self._found.width}. One residual stream of one width can be rotated.",
+                f"{self._found.width}. One residual stream of one width can be rotated."
             )
         self._found.width = width
         self._found.embeddings.append(operation.parameters[1])
@@ -186,7 +186,7 @@ class _Walk:
             hint = "it takes the mean away, which a rotation does not leave alone"
         return GraphError(
             f"The residual stream cannot be rotated: '{operation.address}' "
-            f"({operation.function}) reads it, and {hint}. Quantize the model without rotation.",
+            f"({operation.function}) reads it, and {hint}. Quantize the model without rotation."
         )
 
 

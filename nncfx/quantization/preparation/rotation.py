@@ -169,5 +169,5 @@ def _check(before: list[Tensor], after: list[Tensor]) -> None:
             raise GraphError(
                 f"Rotated, the model returns something else (relative change {change:.2g}), so "
                 "something reads its residual stream that the trace does not tell. Quantize the "
-                "model without rotation.",
+                "model without rotation."
             )

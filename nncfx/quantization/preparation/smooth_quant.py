@@ -56,7 +56,7 @@ def smooth_layers(
     if not 0 <= alpha <= 1:
         raise ArgumentError(
             f"alpha is {alpha}; it is the share of the outliers that goes into the weights and "
-            "lies in [0, 1]. Write 0.5 for even shares.",
+            "lies in [0, 1]. Write 0.5 for even shares."
         )
     found = smoothable(model, graph_without_hooks(model, example_inputs))
     warn_if_none(found, "Smoothing", "norm, product or linear layer that linear layers alone read")

@@ -48,7 +48,7 @@ def calibration_inputs(
     if first is None:
         raise ArgumentError(
             "There are no batches to calibrate with, or none has examples. Pass an iterable with "
-            "at least one; a generator that was read before is empty.",
+            "at least one; a generator that was read before is empty."
         )
     yield first
     yield from found
@@ -144,13 +144,13 @@ def _settle(hook: Quantizer, statistic: TensorStatistic, request: RangeRequest) 
         raise CompressionError(
             f"Nothing passed '{name}' during calibration, so its range is not known. Calibrate "
             "with inputs that reach it, or ignore its scope: a loop whose length depends on "
-            "values may end before it.",
+            "values may end before it."
         )
     if statistic.has_nan:
         raise CompressionError(
             f"The activation at '{name}' is NaN or infinite on the calibration data, so it has no "
             "range. Look at the data and at the model in float; "
-            "torch.autograd.detect_anomaly may help.",
+            "torch.autograd.detect_anomaly may help."
         )
     if hook.planned.is_sign_open:
         is_signed = bool((statistic.low < 0).any())
@@ -222,7 +222,7 @@ def weight_range(
     """
     if weight.is_meta:
         raise CompressionError(
-            "The weight is on the 'meta' device, where it has no values. Load them.",
+            "The weight is on the 'meta' device, where it has no values. Load them."
         )
     if request.method in ("min_max", "mean_min_max", "mixed_min_max", "mean_percentile"):
         request = RangeRequest(method="min_max")
@@ -239,7 +239,7 @@ def weight_range(
         low, high = (torch.stack(each) for each in zip(*ends, strict=True))
     if not bool(torch.isfinite(low).all() & torch.isfinite(high).all()):
         raise CompressionError(
-            "The weight is NaN or infinite, so it has no range. Load the trained weights again.",
+            "The weight is NaN or infinite, so it has no range. Load the trained weights again."
         )
     is_single = spec.axis is None and spec.group is None
     return (low[0], high[0]) if is_single else (low, high)

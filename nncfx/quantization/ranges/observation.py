@@ -122,7 +122,7 @@ def run_batches(model: nn.Module, batches: Iterable[ExampleInputs]) -> int:
     if not count:
         raise ArgumentError(
             "There are no batches to calibrate with. Pass an iterable with at least one; a "
-            "generator that was read before is empty.",
+            "generator that was read before is empty."
         )
     return count
 
@@ -148,7 +148,7 @@ def failed_batch(
     return ArgumentError(
         f"{type(model).__name__} fails on batch {index} (counted from 0), which is "
         f"{', '.join(given)}: {error_text(error)} Every batch must be as the "
-        "forward takes it; look at what your loader yields there.",
+        "forward takes it; look at what your loader yields there."
     )
 
 

@@ -76,7 +76,7 @@ class RangeRequest:
         if not 0 <= self.low < self.high <= 100:  # noqa: PLR2004 (per cent)
             raise ArgumentError(
                 f"The percentiles are {self.low} and {self.high}; they lie in 0 to 100, the lower "
-                "one first.",
+                "one first."
             )
 
 
@@ -92,7 +92,7 @@ def statistic_for(request: RangeRequest, axis: int | None = None) -> TensorStati
     if axis is not None and request.method not in extremes:
         raise ArgumentError(
             f"The range method '{request.method}' gives one range for a tensor, and a range for "
-            f"each index of axis {axis} is asked for. Use one of {', '.join(extremes)}.",
+            f"each index of axis {axis} is asked for. Use one of {', '.join(extremes)}."
         )
     if request.method in extremes:
         means = request.method == "mean_min_max" or (
@@ -263,6 +263,6 @@ _METHODS: Final[Mapping[str, Callable[[TensorStatistic, RangeRequest, QuantizerS
             "mse": _least_squares,
             "mse_shares": _least_squares,
             "kl": _least_entropy,
-        },
+        }
     )
 )

@@ -63,7 +63,7 @@ class TensorStatistic(abc.ABC):
         if self.axis != other.axis:
             raise ArgumentError(
                 f"Statistics along axis {self.axis} and axis {other.axis} cannot be merged. "
-                "Collect both along the same axis.",
+                "Collect both along the same axis."
             )
 
 

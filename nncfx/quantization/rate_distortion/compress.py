@@ -215,7 +215,7 @@ class _Search:
             whole = "" if self._dense is None else f" The model as it was has {self._dense:g}."
             raise CompressionError(
                 f"No model is within the budget of {self._budget}; tried were {tried}.{whole} "
-                "Allow more, or raise trials.",
+                "Allow more, or raise trials."
             )
         model, point = self._best
         if point.metric is None and self._evaluate is not None:

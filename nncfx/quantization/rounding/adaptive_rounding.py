@@ -42,7 +42,7 @@ class RoundingSettings:
             if getattr(self, name) <= 0:
                 raise ArgumentError(
                     f"{name} is {getattr(self, name)}; it must be positive. Leave it out for the "
-                    "default.",
+                    "default."
                 )
 
 

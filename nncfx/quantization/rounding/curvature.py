@@ -70,7 +70,7 @@ def check_finite(moments: Tensor) -> None:
     if not moments.to(float64_device(moments)).sum(dtype=torch.float64).isfinite():
         raise CompressionError(
             "The second moments of a layer's inputs are not finite, so its weights cannot be "
-            "rounded by them. Look for NaN or infinity in the calibration data.",
+            "rounded by them. Look for NaN or infinity in the calibration data."
         )
 
 
@@ -108,7 +108,7 @@ def curvature(moments: Tensor, *, by_energy: bool = True) -> Curvature:
         damping *= 10
     raise CompressionError(
         "The second moments of a layer's inputs have no inverse even with damping. Calibrate "
-        "with more, and more varied, data.",
+        "with more, and more varied, data."
     )
 
 

@@ -37,11 +37,7 @@ class RoundedMatrix(NamedTuple):
 
 
 def gptq(
-    weight: Tensor,
-    moments: Tensor,
-    scale: Tensor,
-    zero_point: Tensor,
-    spec: QuantizerSpec,
+    weight: Tensor, moments: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec
 ) -> Tensor:
     """Return a weight on the grid that changes what the layer computes as little as it can find.
 
@@ -69,11 +65,7 @@ def gptq(
 
 @torch.no_grad()
 def round_matrix(
-    weight: Tensor,
-    known: Curvature,
-    scale: Tensor,
-    zero_point: Tensor,
-    spec: QuantizerSpec,
+    weight: Tensor, known: Curvature, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec
 ) -> RoundedMatrix:
     """Do as `gptq` does, with moments that were factored before; return the errors as well."""
     place = weight.device

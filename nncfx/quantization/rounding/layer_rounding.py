@@ -83,7 +83,7 @@ def round_weights(
     if method not in ROUNDINGS:
         raise ArgumentError(
             f"There is no rounding '{method}'.{did_you_mean(method, ROUNDINGS)} "
-            f"Known are {' and '.join(ROUNDINGS)}.",
+            f"Known are {' and '.join(ROUNDINGS)}."
         )
     found = _roundable(model, most_bits)
     needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
@@ -178,9 +178,7 @@ def _roundable(model: NNCFNetwork, most_bits: int) -> list[_Rounded]:
 
 
 def _by_moments(
-    model: NNCFNetwork,
-    found: list[_Rounded],
-    batches: Iterable[ExampleInputs],
+    model: NNCFNetwork, found: list[_Rounded], batches: Iterable[ExampleInputs]
 ) -> dict[str, float]:
     sums: dict[str, list[Tensor]] = {}
 

@@ -44,10 +44,7 @@ class AotInductor(Runtime):
 
 
 def _loaded(
-    module: nn.Module,
-    arguments: Arguments,
-    cache: Path | None,
-    settings: dict[str, Any],
+    module: nn.Module, arguments: Arguments, cache: Path | None, settings: dict[str, Any]
 ) -> Forward:
     from torch._inductor import aoti_load_package
 

@@ -100,7 +100,7 @@ class OnnxRuntimeSession(Session):
         except Exception as error:
             self.close()
             raise RuntimeFailure(
-                f"ONNX Runtime {package.__version__} refuses '{path}': {first_line(error)}",
+                f"ONNX Runtime {package.__version__} refuses '{path}': {first_line(error)}"
             ) from error
         check_started(provider, self._session.get_providers())
         self.threads = options.threads
@@ -141,7 +141,7 @@ class OnnxRuntimeSession(Session):
         """
         if self._folder is None or self._session is None:
             raise RuntimeFailure(
-                "The session keeps no profile; build it with BuildOptions(profile=True).",
+                "The session keeps no profile; build it with BuildOptions(profile=True)."
             )
         # names in a file that is damaged are any bytes
         return Path(self._session.end_profiling()).read_text(encoding="utf-8", errors="replace")
@@ -170,7 +170,7 @@ def _spec(node: Any) -> InputSpec:  # noqa: ANN401 (the package has no types)
     if node.type not in _TYPES:
         raise RuntimeFailure(
             f"Input '{node.name}' is a {node.type}, which cannot be given as an array; "
-            f"inputs may be {', '.join(_TYPES)}.",
+            f"inputs may be {', '.join(_TYPES)}."
         )
     shape = tuple(size if isinstance(size, int) else None for size in node.shape)
     return InputSpec(node.name, shape, _TYPES[node.type])

@@ -62,7 +62,7 @@ def chosen_provider(options: BuildOptions, available: Sequence[str]) -> Provider
             raise MissingExtraError(_EXTRAS[name], _EXTRAS[name], purpose)
         raise RuntimeFailure(
             f"ONNX Runtime has no execution provider '{asked}' here; it has "
-            f"{', '.join(available)}.{did_you_mean(asked, [*_NAMES, *available])}",
+            f"{', '.join(available)}.{did_you_mean(asked, [*_NAMES, *available])}"
         )
     own = [
         (key.removeprefix(_PREFIX), value)
@@ -72,7 +72,7 @@ def chosen_provider(options: BuildOptions, available: Sequence[str]) -> Provider
     if own and name == CPU_PROVIDER:
         raise RuntimeFailure(
             f"ONNX Runtime's CPU provider has no option '{own[0][0]}'; leave "
-            f"'{_PREFIX}{own[0][0]}' out, or name the provider that has it.",
+            f"'{_PREFIX}{own[0][0]}' out, or name the provider that has it."
         )
     if name == _OPENVINO and options.threads is not None:
         own.insert(0, ("num_of_threads", str(options.threads)))
@@ -88,7 +88,7 @@ def chosen_provider(options: BuildOptions, available: Sequence[str]) -> Provider
             f"Runtime 'onnxruntime' has no setting '{plain[0]}'; its settings are "
             f"{', '.join(known)}, an option of that provider, and entries of the session's "
             "config, whose names have a dot, such as 'session.intra_op.allow_spinning'."
-            f"{did_you_mean(plain[0], known)}",
+            f"{did_you_mean(plain[0], known)}"
         )
     return Provider(name, tuple(own), tuple(entries))
 
@@ -103,5 +103,5 @@ def check_started(provider: Provider, running: Sequence[str]) -> None:
         raise RuntimeFailure(
             f"ONNX Runtime could not start {provider.name} and would run on "
             f"{', '.join(running)} instead. Its libraries (CUDA, cuDNN, TensorRT, OpenVINO) or "
-            "its device are missing; ONNX Runtime told the reason on standard error.",
+            "its device are missing; ONNX Runtime told the reason on standard error."
         )

@@ -59,7 +59,7 @@ class OpenVinoSession(Session):
             raise
         except Exception as error:
             raise RuntimeFailure(
-                f"OpenVINO {package.get_version()} refuses '{path}': {_reason(error)}",
+                f"OpenVINO {package.get_version()} refuses '{path}': {_reason(error)}"
             ) from error
         self._outputs = tuple(self._compiled.outputs)
         self.inputs = tuple(_spec(port) for port in self._compiled.inputs)

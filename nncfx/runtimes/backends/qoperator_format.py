@@ -35,6 +35,6 @@ def write_operator_form(path: str | os.PathLike[str], target: str | os.PathLike[
         except Exception as error:
             raise RuntimeFailure(
                 f"ONNX Runtime does not fuse '{os.fspath(path)}': {error}. Export it with "
-                "nncfx.export_onnx, and give the path of that file.",
+                "nncfx.export_onnx, and give the path of that file."
             ) from error
     return written

@@ -58,14 +58,14 @@ def check_quantized(layers: QuantizedLayers, wanted: str) -> None:
         raise RuntimeFailure(
             f"{_named(layers.half)} read a Q/DQ pair at one factor only, so that they would not "
             "compute in INT8 as the others do. Quantize both the input and the weight of each, "
-            "or neither; settings=(('int8', 'any'),) builds it as it is.",
+            "or neither; settings=(('int8', 'any'),) builds it as it is."
         )
     missed = layers.half + layers.floating
     if wanted == "all" and missed:
         raise RuntimeFailure(
             f"{_named(missed)} do not read Q/DQ pairs at both factors, and "
             "settings=(('int8', 'all'),) wants every convolution and matrix product in INT8. "
-            "Quantize them, or leave the setting out.",
+            "Quantize them, or leave the setting out."
         )
 
 

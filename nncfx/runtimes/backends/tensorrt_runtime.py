@@ -161,7 +161,7 @@ class TensorRtSession(Session):
                 raise RuntimeFailure(
                     f"Input '{name}' has shape {tuple(tensor.shape)}, outside of the shapes that "
                     "the engine was built for. Build it with minShapes, optShapes and maxShapes "
-                    "around it.",
+                    "around it."
                 )
         results = [
             torch.empty(
@@ -224,7 +224,7 @@ class TensorRtSession(Session):
             where = f"at node '{fault.node_name()}' ({fault.node_operator()}): " if fault else ""
             raise RuntimeFailure(
                 f"{self._name} {self._package.__version__} refuses '{self._path}': "
-                f"{where}{fault.desc().strip() if fault else self._last()}",
+                f"{where}{fault.desc().strip() if fault else self._last()}"
             )
 
     def _capability(self, settings: TensorRtSettings) -> str:
@@ -235,14 +235,14 @@ class TensorRtSession(Session):
                     f"{self._name} {self._package.__version__} builds for no compute capability "
                     f"'{settings.compute_capability}'; it knows "
                     f"{_listed(self._package.ComputeCapability)}."
-                    f"{did_you_mean(settings.compute_capability, known)}",
+                    f"{did_you_mean(settings.compute_capability, known)}"
                 )
             return settings.compute_capability
         if not torch.cuda.is_available():
             raise RuntimeFailure(
                 f"There is no GPU here that {self._name} could build for. Name the one that will "
                 "run the engine, as TensorRT for RTX can: "
-                "settings=(('computeCapability', '8.9'),); TensorRT itself needs the GPU.",
+                "settings=(('computeCapability', '8.9'),); TensorRT itself needs the GPU."
             )
         major, minor = torch.cuda.get_device_capability()
         found = f"SM{major}{minor}"
@@ -253,7 +253,7 @@ class TensorRtSession(Session):
                 f"{self._name} {self._package.__version__} runs on no GPU of compute capability "
                 f"{major}.{minor}, which {torch.cuda.get_device_name()} has; it knows "
                 f"{_listed(listed)}. Use TensorRT (nncfx[tensorrt]) or ONNX Runtime's "
-                "provider 'cuda'.",
+                "provider 'cuda'."
             )
         return found
 
@@ -275,7 +275,7 @@ class TensorRtSession(Session):
         if engine is None:
             raise RuntimeFailure(
                 f"{self._name} {package.__version__} cannot build '{self._path}' for "
-                f"{capability}: {self._last()}",
+                f"{capability}: {self._last()}"
             )
         if settings.timing_cache is not None:
             write_whole(settings.timing_cache, [bytes(memoryview(cache.serialize()))])
@@ -295,7 +295,7 @@ class TensorRtSession(Session):
             raise RuntimeFailure(
                 f"Running or inspecting an engine of {self._name} needs an NVIDIA GPU and a torch "
                 "built for CUDA, and this machine has none. The engine itself is built: write "
-                "`session.serialized` to a file and take it to the GPU.",
+                "`session.serialized` to a file and take it to the GPU."
             )
         engine = self._package.Runtime(self._logger).deserialize_cuda_engine(serialized)
         if engine is None:
@@ -335,7 +335,5 @@ def _timing_cache(config: Any, path: Path | None) -> Any:  # noqa: ANN401 (no ty
         return None
     cache = config.create_timing_cache(path.read_bytes() if path.exists() else b"")
     if not config.set_timing_cache(cache, False):
-        raise RuntimeFailure(
-            f"The timing cache '{path}' is of another GPU or version; delete it.",
-        )
+        raise RuntimeFailure(f"The timing cache '{path}' is of another GPU or version; delete it.")
     return cache

@@ -44,7 +44,7 @@ class TensorRtSettings:
                 if name not in inputs:
                     raise RuntimeFailure(
                         f"'{setting}' names input '{name}', which the model has not; its inputs "
-                        f"are {', '.join(inputs)}.{did_you_mean(name, inputs)}",
+                        f"are {', '.join(inputs)}.{did_you_mean(name, inputs)}"
                     )
 
     def shapes_of(self, spec: InputSpec) -> tuple[Shape, Shape, Shape]:
@@ -66,7 +66,7 @@ class TensorRtSettings:
         if not all(a <= b <= c for a, b, c in zip(low, usual, high, strict=True)):
             raise RuntimeFailure(
                 f"The shapes of input '{spec.name}' are not in order: min {low}, opt {usual}, "
-                f"max {high}. Every axis needs min <= opt <= max.",
+                f"max {high}. Every axis needs min <= opt <= max."
             )
         return low, usual, high
 
@@ -86,13 +86,13 @@ def tensorrt_settings(settings: Iterable[tuple[str, str]], runtime: str) -> Tens
         if name not in _KNOWN:
             raise RuntimeFailure(
                 f"'{runtime}' has no setting '{name}'; its settings are {', '.join(_KNOWN)}."
-                f"{did_you_mean(name, _KNOWN)}",
+                f"{did_you_mean(name, _KNOWN)}"
             )
     cache = texts.get("timingCacheFile")
     if cache is not None and runtime != "tensorrt":
         raise RuntimeFailure(
             "TensorRT for RTX times nothing while it builds, so it has no timing cache. "
-            "Leave 'timingCacheFile' out.",
+            "Leave 'timingCacheFile' out."
         )
     return TensorRtSettings(
         shapes={name: _shapes(name, texts[name]) for name in _SHAPES if name in texts},
@@ -110,7 +110,7 @@ def _shapes(setting: str, text: str) -> dict[str, Shape]:
         if not name or not all(size.isdecimal() for size in sizes.split("x")):
             raise RuntimeFailure(
                 f"'{setting}' is {text!r}, which does not name inputs and their sizes. "
-                "Write 'x:8x3x224x224', and several with commas between them.",
+                "Write 'x:8x3x224x224', and several with commas between them."
             )
         found[name] = tuple(map(int, sizes.split("x")))
     return found
@@ -119,9 +119,7 @@ def _shapes(setting: str, text: str) -> dict[str, Shape]:
 def _capability(text: str) -> str:
     digits = text.upper().removeprefix("SM").replace(".", "")
     if text and not digits.isdecimal():
-        raise RuntimeFailure(
-            f"computeCapability is {text!r}; write it as '8.9' or 'SM89'.",
-        )
+        raise RuntimeFailure(f"computeCapability is {text!r}; write it as '8.9' or 'SM89'.")
     return f"SM{digits}" if digits else ""
 
 
@@ -130,7 +128,7 @@ def _level(text: str | None) -> int | None:
         return None
     if not text.isdecimal() or int(text) not in _LEVELS:
         raise RuntimeFailure(
-            f"builderOptimizationLevel is {text!r}; it is a whole number, 0 to {_LEVELS[-1]}.",
+            f"builderOptimizationLevel is {text!r}; it is a whole number, 0 to {_LEVELS[-1]}."
         )
     return int(text)
 
@@ -138,7 +136,7 @@ def _level(text: str | None) -> int | None:
 def _int8(text: str) -> str:
     if text not in _INT8:
         raise RuntimeFailure(
-            f"int8 is {text!r}; it is one of {', '.join(_INT8)}.{did_you_mean(text, _INT8)}",
+            f"int8 is {text!r}; it is one of {', '.join(_INT8)}.{did_you_mean(text, _INT8)}"
         )
     return text
 
@@ -148,7 +146,7 @@ def _by_batch(spec: InputSpec) -> tuple[Shape, Shape, Shape]:
     if any(size is None for size in rest):
         raise RuntimeFailure(
             f"Input '{spec.name}' has open axes besides the batch: {spec.shape}. Say how long "
-            f"they are: settings=(('optShapes', '{spec.name}:8x...'),), and minShapes, maxShapes.",
+            f"they are: settings=(('optShapes', '{spec.name}:8x...'),), and minShapes, maxShapes."
         )
     low, usual, high = ((batch, *(size or 0 for size in rest)) for batch in _DEFAULT_BATCHES)
     return low, usual, high
@@ -160,5 +158,5 @@ def _check_fits(shape: Shape, spec: InputSpec) -> None:
     ):
         raise RuntimeFailure(
             f"Input '{spec.name}' cannot have shape {shape}; the model takes "
-            f"{tuple('?' if size is None else size for size in spec.shape)} (? is open).",
+            f"{tuple('?' if size is None else size for size in spec.shape)} (? is open)."
         )

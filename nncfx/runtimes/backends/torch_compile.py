@@ -33,7 +33,7 @@ class TorchCompile(Runtime):
             if name not in _SETTINGS:
                 raise RuntimeFailure(
                     f"Runtime '{self.name}' has no setting '{name}'; its settings are "
-                    f"{', '.join(_SETTINGS)}.{did_you_mean(name, _SETTINGS)}",
+                    f"{', '.join(_SETTINGS)}.{did_you_mean(name, _SETTINGS)}"
                 )
         if options.profile:
             raise RuntimeFailure(f"Runtime '{self.name}' keeps no profile; leave it out.")

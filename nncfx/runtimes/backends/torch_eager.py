@@ -19,7 +19,7 @@ class TorchEager(Runtime):
         model = module_of(source, self.name)
         if options.profile or options.settings:
             raise RuntimeFailure(
-                "Runtime 'torch' has neither a profile nor settings of its own; leave them out.",
+                "Runtime 'torch' has neither a profile nor settings of its own; leave them out."
             )
         return ModuleSession(model, options, lambda module, _: module)
 

@@ -53,5 +53,5 @@ def metric_through(session: Session, batches: Iterable[Any], metric: Metric) -> 
     except Exception as error:
         raise ArgumentError(
             f"Metric '{name}' fails on the model in the runtime: {error_text(error)}. "
-            "It gets a module without parameters, whose forward takes what the file takes.",
+            "It gets a module without parameters, whose forward takes what the file takes."
         ) from error

@@ -95,7 +95,7 @@ def nvml_counters() -> tuple[EnergyCounter, ...]:
     except pynvml.NVMLError as error:
         raise RuntimeFailure(
             f"NVML does not tell the energy of the GPUs here: {error}. Is a driver of NVIDIA "
-            "loaded? nvidia-smi must work.",
+            "loaded? nvidia-smi must work."
         ) from error
 
 
@@ -128,7 +128,7 @@ def energy_per_call(
     if not counters:
         raise RuntimeFailure(
             "This platform has no energy counters (RAPL, /sys/class/powercap), as is usual in a "
-            "virtual machine. Measure on the machine itself.",
+            "virtual machine. Measure on the machine itself."
         )
     before = [counter.joules() for counter in counters]
     start = clock()
@@ -153,7 +153,7 @@ def _microjoules(path: Path) -> Callable[[], float]:
         except PermissionError as error:
             raise RuntimeFailure(
                 f"The energy counter '{path}' may not be read. Ask the machine's owner for "
-                "the right to read it: sudo chmod a+r on that file.",
+                "the right to read it: sudo chmod a+r on that file."
             ) from error
 
     return joules

@@ -23,7 +23,7 @@ _INTEGER_CONTRACTIONS: Final = frozenset(
         "QGemm",
         "QLinearConv",
         "QLinearMatMul",
-    },
+    }
 )
 _FLOAT_CONTRACTIONS: Final = frozenset(
     {
@@ -40,7 +40,7 @@ _FLOAT_CONTRACTIONS: Final = frozenset(
         "MatMul",
         "MultiHeadAttention",
         "RNN",
-    },
+    }
 )
 _KERNEL: Final = "_kernel_time"
 _CONVERSIONS: Final = frozenset({"DequantizeLinear", "QuantizeLinear"})

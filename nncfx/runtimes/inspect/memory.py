@@ -56,7 +56,7 @@ def memory_use(
     if not _RESET.exists():
         raise RuntimeFailure(
             "The peak of a process's memory is read from /proc, which this system does not have. "
-            "Measure on Linux.",
+            "Measure on Linux."
         )
     with tempfile.TemporaryDirectory(prefix="nncfx-") as folder:
         task = Path(folder) / "task"

@@ -76,11 +76,7 @@ def profile_layers(
 ) -> Profile:
     """Return the time of each layer of the ONNX file at `path`; as `compare_profiles`, of one."""
     return compare_profiles(
-        {"model": path},
-        inputs,
-        modules={"model": modules},
-        threads=threads,
-        runs=runs,
+        {"model": path}, inputs, modules={"model": modules}, threads=threads, runs=runs
     )["model"]
 
 
@@ -112,7 +108,7 @@ def compare_profiles(
     if without := [name for name in paths if name not in modules]:
         raise ArgumentError(
             f"'modules' has no entry for '{without[0]}'; give one for each file. "
-            "An empty one attributes nothing.",
+            "An empty one attributes nothing."
         )
     runtime = OnnxRuntime()
     options = BuildOptions(threads=threads, profile=True)

@@ -90,18 +90,18 @@ class LatencyTable:
                 return decode(cls, found)
         except StorageError as error:
             raise StorageError(
-                f"This is no latency table: {error} Write tables with LatencyTable.to_json.",
+                f"This is no latency table: {error} Write tables with LatencyTable.to_json."
             ) from error
         raise StorageError(
             f"The latency table is of version {version!r:.60}; this nncfx reads "
-            f"version {_FORMAT}. Measure it again.",
+            f"version {_FORMAT}. Measure it again."
         )
 
     def _one(self, name: str, kind: str, size: tuple[float, ...]) -> float:
         if kind not in self.samples:
             raise RuntimeFailure(
                 f"The latency table has no measurement of '{name or 'the model itself'}', "
-                f"{kind}. Measure the table on variants of this very model.",
+                f"{kind}. Measure the table on variants of this very model."
             )
         return _interpolated(self.samples[kind], size)
 
@@ -131,7 +131,7 @@ def fitted_table(
     if len(graphs) < 2 or not len(graphs) == len(module_ms) == len(run_ms):  # noqa: PLR2004 (a line)
         raise ArgumentError(
             f"There are {len(graphs)} graphs, {len(module_ms)} profiles and {len(run_ms)} runs; "
-            "a table needs as many of each, and two at least.",
+            "a table needs as many of each, and two at least."
         )
     samples: dict[str, list[ModuleSample]] = defaultdict(list)
     for graph, times in zip(graphs, module_ms, strict=True):
@@ -146,7 +146,7 @@ def fitted_table(
     if not sums.all():
         raise ArgumentError(
             "The profiles give no time to any module of some graph; their names must be the "
-            "dotted names of its modules.",
+            "dotted names of its modules."
         )
     return replace(table, scale=float(np.median(np.array(run_ms) / sums)))
 

@@ -14,9 +14,7 @@ _MAGIC: Final = b"nncfx engine 1\n"
 
 
 def kept_engine(
-    folder: Path | None,
-    facts: Mapping[str, str],
-    build: Callable[[], bytes],
+    folder: Path | None, facts: Mapping[str, str], build: Callable[[], bytes]
 ) -> tuple[bytes, bool]:
     """Return the engine that `facts` stand for, and whether it was found in `folder`.
 
@@ -71,10 +69,8 @@ def _read(path: Path, header: bytes) -> bytes:
     if not content.startswith(start):
         raise RuntimeFailure(
             f"The kept engine '{path}' is not the one that its name stands for: it was built "
-            "from something else or by another version. Delete it; it is built again.",
+            "from something else or by another version. Delete it; it is built again."
         )
     if hashlib.sha256(engine).digest() != content[len(start) : len(start) + size]:
-        raise RuntimeFailure(
-            f"The kept engine '{path}' is damaged. Delete it; it is built again.",
-        )
+        raise RuntimeFailure(f"The kept engine '{path}' is damaged. Delete it; it is built again.")
     return engine

@@ -17,7 +17,7 @@ def onnx_path(source: ModelSource, runtime: str) -> Path:
     if isinstance(source, nn.Module):
         raise RuntimeFailure(
             f"Runtime '{runtime}' reads ONNX files, and {type(source).__name__} is a module. "
-            "Export it first: nncfx.export_onnx(model, path, example_inputs).",
+            "Export it first: nncfx.export_onnx(model, path, example_inputs)."
         )
     path = Path(source)
     if not path.is_file():

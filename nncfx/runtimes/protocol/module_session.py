@@ -86,7 +86,7 @@ def module_of(source: ModelSource, runtime: str) -> nn.Module:
     if not isinstance(source, nn.Module):
         raise RuntimeFailure(
             f"Runtime '{runtime}' takes an nn.Module, and '{source}' is a path. "
-            "Give the module, or another runtime.",
+            "Give the module, or another runtime."
         )
     return source
 
@@ -100,7 +100,7 @@ def _told(model: nn.Module, fault: str) -> Iterator[None]:
     except Exception as error:
         raise RuntimeFailure(
             f"{type(model).__name__} {fault} these inputs: "
-            f"{type(error).__name__}: {first_line(error) or 'no text'}",
+            f"{type(error).__name__}: {first_line(error) or 'no text'}"
         ) from error
 
 

@@ -49,8 +49,7 @@ def examples_in(inputs: ExampleInputs) -> int:
     """
     leaves = pytree.tree_leaves(as_call(inputs))
     return next(
-        (leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim > 0),
-        1,
+        (leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim > 0), 1
     )
 
 
@@ -67,12 +66,12 @@ def _by_name(kwargs: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str,
         )
         raise RuntimeFailure(
             f"The model has no input '{unknown[0]}'; its inputs are {_listed(names)}."
-            f"{did_you_mean(unknown[0], names)}{constant}",
+            f"{did_you_mean(unknown[0], names)}{constant}"
         )
     if missing:
         raise RuntimeFailure(
             f"Input '{missing[0]}' of the model is not given; its inputs are {_listed(names)}, "
-            f"and only {_listed(kwargs)} came.",
+            f"and only {_listed(kwargs)} came."
         )
     return dict(kwargs)
 
@@ -82,7 +81,7 @@ def _by_order(args: tuple[Any, ...], specs: Sequence[InputSpec]) -> dict[str, An
     if len(leaves) != len(specs):
         raise RuntimeFailure(
             f"The model has {len(specs)} input(s), {_listed(spec.name for spec in specs)}, but "
-            f"{len(leaves)} came. Give one for each, in this order, or a mapping by name.",
+            f"{len(leaves)} came. Give one for each, in this order, or a mapping by name."
         )
     return {spec.name: leaf for spec, leaf in zip(specs, leaves, strict=True)}
 
@@ -97,12 +96,12 @@ def _checked(value: object, spec: InputSpec) -> Array:
         raise RuntimeFailure(
             f"Input '{spec.name}' has shape {_shape_text(array.shape)}, but the model takes "
             f"{_shape_text(spec.shape)}{note}. Give that shape, or export the model "
-            "again with example inputs of yours or with that axis in dynamic_axes.",
+            "again with example inputs of yours or with that axis in dynamic_axes."
         )
     if array.dtype != np.dtype(spec.dtype):
         raise RuntimeFailure(
             f"Input '{spec.name}' is {array.dtype}, but the model takes {spec.dtype}. "
-            f"Convert it: x.to(torch.{spec.dtype}).",
+            f"Convert it: x.to(torch.{spec.dtype})."
         )
     return np.ascontiguousarray(array).reshape(array.shape)
 
@@ -119,7 +118,7 @@ def _as_array(value: object, spec: InputSpec) -> Array:
         if value.dtype == torch.bfloat16:
             raise RuntimeFailure(
                 f"Input '{spec.name}' is bfloat16, which numpy has not; the model takes "
-                f"{spec.dtype}. Convert it: x.to(torch.{spec.dtype}).",
+                f"{spec.dtype}. Convert it: x.to(torch.{spec.dtype})."
             )
         return np.asarray(value.detach().cpu().resolve_conj().resolve_neg())
     return np.asarray(value, dtype=None if isinstance(value, np.ndarray) else spec.dtype)

@@ -48,7 +48,7 @@ class BuildOptions:
         if self.threads is not None and self.threads < 1:
             raise ArgumentError(
                 f"threads is {self.threads}; a session needs at least 1. "
-                "Leave it out to let the runtime choose.",
+                "Leave it out to let the runtime choose."
             )
 
 

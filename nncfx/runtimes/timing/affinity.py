@@ -23,8 +23,7 @@ def pinned(cpus: Collection[int]) -> Iterator[None]:
     before = os.sched_getaffinity(0)
     if not cpus or not set(cpus) <= before:
         raise ArgumentError(
-            f"cpus is {sorted(cpus)}; this process may run on {sorted(before)}. "
-            "Name some of them.",
+            f"cpus is {sorted(cpus)}; this process may run on {sorted(before)}. Name some of them."
         )
     os.sched_setaffinity(0, cpus)
     try:

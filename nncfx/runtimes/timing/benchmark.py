@@ -54,7 +54,7 @@ def benchmark(
     if not isinstance(model_or_path, (nn.Module, str, os.PathLike)):
         raise ArgumentError(
             f"benchmark takes a module or the path of an ONNX file, not a "
-            f"{type(model_or_path).__name__}.",
+            f"{type(model_or_path).__name__}."
         )
     if not isinstance(model_or_path, nn.Module) or chosen.reads_modules:
         with chosen.build(model_or_path, options) as session:
@@ -62,7 +62,7 @@ def benchmark(
     if export is None:
         raise RuntimeFailure(
             f"Runtime '{chosen.name}' reads ONNX files, and {type(model_or_path).__name__} is a "
-            "module. Pass export=nncfx.export.export_onnx, or export it first.",
+            "module. Pass export=nncfx.export.export_onnx, or export it first."
         )
     chosen.version()  # a missing runtime is told before the export
     with tempfile.TemporaryDirectory() as folder:
@@ -84,10 +84,7 @@ def time_path(
 
 
 def time_sessions(
-    sessions: Mapping[str, Session],
-    inputs: ExampleInputs,
-    *,
-    plan: TimingPlan | None = None,
+    sessions: Mapping[str, Session], inputs: ExampleInputs, *, plan: TimingPlan | None = None
 ) -> dict[str, Timing]:
     """Return how long each session takes on the same `inputs`, measured in turns.
 
@@ -118,7 +115,7 @@ def admissible_plan(plan: TimingPlan, sessions: Iterable[Session]) -> TimingPlan
         return replace(plan, clock="wall")
     raise ArgumentError(
         "The cpu clock adds up the time of all threads of this process, and tells nothing of "
-        "another device: no latency. Build for one thread (--threads 1), or use the wall clock.",
+        "another device: no latency. Build for one thread (--threads 1), or use the wall clock."
     )
 
 
@@ -149,8 +146,7 @@ def sweep_batches(
     plan = admissible_plan(plan or TimingPlan(), [session])
     size_now = examples_in(inputs)
     timings = compare(
-        {str(size): session.bind(_resized(inputs, size_now, size)) for size in batches},
-        plan=plan,
+        {str(size): session.bind(_resized(inputs, size_now, size)) for size in batches}, plan=plan
     )
     return {
         size: replace(of_session(timings[str(size)], session), examples=size) for size in batches

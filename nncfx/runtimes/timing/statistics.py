@@ -10,12 +10,7 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 
 
-def bootstrap_medians(
-    rounds: Sequence[Sequence[float]],
-    *,
-    resamples: int,
-    seed: int,
-) -> Array:
+def bootstrap_medians(rounds: Sequence[Sequence[float]], *, resamples: int, seed: int) -> Array:
     """Return the median of all samples under `resamples` drawings of the rounds with replacement.
 
     Whole rounds are drawn, not single samples: the calls of a round share the state of the

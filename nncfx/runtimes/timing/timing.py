@@ -61,20 +61,20 @@ class TimingPlan:
         for name in ("seconds", "warm_up_seconds", "settled_within", "round_seconds"):
             if not 0.0 <= getattr(self, name) < float("inf"):
                 raise ArgumentError(
-                    f"{name} is {getattr(self, name)}; it must be a finite number, 0 or more.",
+                    f"{name} is {getattr(self, name)}; it must be a finite number, 0 or more."
                 )
         if self.rounds < 5:  # noqa: PLR2004 (fewer make no interval of 95 %)
             raise ArgumentError(f"rounds is {self.rounds}; an interval needs at least 5.")
         if not 0.0 < self.confidence < 1.0:
             raise ArgumentError(
-                f"confidence is {self.confidence}; it lies in (0, 1). Write 0.95 for 95 %.",
+                f"confidence is {self.confidence}; it lies in (0, 1). Write 0.95 for 95 %."
             )
         if self.resamples < 100:  # noqa: PLR2004 (fewer cannot tell 2.5 % from 0)
             raise ArgumentError(f"resamples is {self.resamples}; at least 100 are needed.")
         if self.clock not in CLOCKS:
             raise ArgumentError(
                 f"There is no clock '{self.clock}'; it is one of {', '.join(CLOCKS)}."
-                f"{did_you_mean(self.clock, CLOCKS)}",
+                f"{did_you_mean(self.clock, CLOCKS)}"
             )
 
 
@@ -149,7 +149,7 @@ class Timing:
         """
         if not 0.0 <= share <= 1.0:
             raise ArgumentError(
-                f"share is {share}; it lies in [0, 1]. Write 0.99 for the 99th percentile.",
+                f"share is {share}; it lies in [0, 1]. Write 0.99 for the 99th percentile."
             )
         return float(np.quantile(self.samples_ms, share))
 

@@ -32,10 +32,7 @@ class Verdict:
 
 
 def verdict(
-    first: Timing,
-    second: Timing,
-    *,
-    names: tuple[str, str] = ("the first", "the second"),
+    first: Timing, second: Timing, *, names: tuple[str, str] = ("the first", "the second")
 ) -> Verdict:
     """Return which timing is the faster; nobody wins while their intervals overlap or touch.
 
@@ -92,10 +89,7 @@ def _winner(first: Timing, second: Timing, names: tuple[str, str]) -> str | None
 
 
 def _text(
-    winner: str | None,
-    names: tuple[str, str],
-    speed_up: float,
-    interval: tuple[float, float],
+    winner: str | None, names: tuple[str, str], speed_up: float, interval: tuple[float, float]
 ) -> str:
     if winner is None:
         return (

@@ -37,12 +37,7 @@ def alignments_of(channels: Channels, alignment: Alignment) -> Sequence[Alignmen
 
 
 def aligned_count(
-    count: int,
-    size: int,
-    alignment: Alignment,
-    *,
-    each: int = 1,
-    minimum: int = 1,
+    count: int, size: int, alignment: Alignment, *, each: int = 1, minimum: int = 1
 ) -> int:
     """Return how many of `size` groups stay, so that their layer has a width that is allowed.
 

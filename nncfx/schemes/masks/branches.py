@@ -53,13 +53,13 @@ def keep_branches(channels: Channels, scores: Sequence[Tensor], level: float) ->
     if [score.numel() for score in scores] != [one.size for one in prunable]:
         raise ArgumentError(
             f"scores are for {[score.numel() for score in scores]} groups, but the prunable sets "
-            f"have {[one.size for one in prunable]}. Give one score per group, in their order.",
+            f"have {[one.size for one in prunable]}. Give one score per group, in their order."
         )
     names = {one.name for one in branch_sets(channels)}
     if not names:
         raise CompressionError(
             "No branch of this model may go: none of its prunable channels leads into a sum with "
-            "others. Prune its channels instead (keep_groups).",
+            "others. Prune its channels instead (keep_groups)."
         )
     ranked = sorted(
         (float(score.mean()), -number)

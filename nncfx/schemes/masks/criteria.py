@@ -116,7 +116,7 @@ CRITERIA: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
         "random": RandomScores(),
         "scaled_l2norm": scaled_l2norm,
         "sum": l1norm,
-    },
+    }
 )
 """The criteria by name. "sum" is "l1norm", "max" the L-infinity norm; "random" has seed 0."""
 
@@ -136,6 +136,6 @@ def resolve_criterion(criterion: Criterion) -> Callable[[Tensor], Tensor]:
         raise ArgumentError(
             f"criterion {criterion!r} is not known; it says how the weights of a block become one "
             f"score. Use one of {', '.join(sorted(CRITERIA))}, or a function from b x m weights "
-            f"to b scores.{did_you_mean(criterion, CRITERIA)}",
+            f"to b scores.{did_you_mean(criterion, CRITERIA)}"
         )
     return CRITERIA[criterion]

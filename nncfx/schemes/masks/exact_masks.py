@@ -32,7 +32,7 @@ def check_level(level: float) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
         raise ArgumentError(
             f"level is {level!r}; a level is the fraction that is removed and lies in [0, 1). "
-            "Write 0.3 for 30 %.",
+            "Write 0.3 for 30 %."
         )
     return float(given)
 
@@ -105,15 +105,13 @@ def comparable(group_set: GroupSet, scores: Tensor, *, normalize: bool) -> Tenso
     if math.isnan(average) and torch.isnan(scores).any():
         raise CompressionError(
             f"The weights that produce '{group_set.name}' give NaN scores, which have no "
-            "rank. Train the model to finite weights first.",
+            "rank. Train the model to finite weights first."
         )
     return scores / average if normalize and average > 0 else scores
 
 
 def group_masks(
-    channels: Channels,
-    keep: Sequence[Tensor],
-    weights: Mapping[str, Tensor],
+    channels: Channels, keep: Sequence[Tensor], weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return the mask of every parameter that carries groups which go.
 
@@ -146,11 +144,7 @@ def group_masks(
     return masks
 
 
-def zero_groups(
-    channels: Channels,
-    keep: Sequence[Tensor],
-    weights: Mapping[str, Tensor],
-) -> None:
+def zero_groups(channels: Channels, keep: Sequence[Tensor], weights: Mapping[str, Tensor]) -> None:
     """Set to zero, in place, what the masks of `group_masks` leave out; no masks are made.
 
     Args:
@@ -189,12 +183,12 @@ def _gone(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
         raise ArgumentError(
             f"keep has {[mask.numel() for mask in keep]} entries, but the prunable group sets "
             f"have {[group_set.size for group_set in prunable]} groups. Give one bool per group, "
-            "in the order of channels.prunable.",
+            "in the order of channels.prunable."
         )
     if prunable and not any(mask.any() for mask in keep):
         raise ArgumentError(
             f"keep leaves none of the {sum(mask.numel() for mask in keep)} groups, so that all "
-            "outputs would be constants. Keep some; 'keep_groups' leaves one of each set.",
+            "outputs would be constants. Keep some; 'keep_groups' leaves one of each set."
         )
     gone = {
         group_set.name: (~mask).cpu().numpy().nonzero()[0]
@@ -222,7 +216,7 @@ def ranked_parts(
     if scope != "global":
         raise ArgumentError(
             f"scope is {scope!r}; it says which entries are ranked together. "
-            "Use 'global' (one ranking for all) or 'local' (one for each).",
+            "Use 'global' (one ranking for all) or 'local' (one for each)."
         )
     return _together(parts, kept_count(sum(p.numel() for p in parts), level), minimum)
 
@@ -258,7 +252,7 @@ def _producer_slices(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list
     if not matrices:
         raise CompressionError(
             f"No parameter produces the channels of '{group_set.name}', so its groups have no "
-            "score. Give channels of which the set is fixed.",
+            "score. Give channels of which the set is fixed."
         )
     return [group_slices(member, tensor.detach()) for member, tensor in matrices]
 
@@ -287,6 +281,6 @@ def named(weights: Mapping[str, Tensor], name: str) -> Tensor:
     if name not in weights:
         raise GraphError(
             f"No parameter '{name}' among the given weights, though its channels are to be "
-            f"pruned. Pass dict(model.named_parameters()).{did_you_mean(name, weights)}",
+            f"pruned. Pass dict(model.named_parameters()).{did_you_mean(name, weights)}"
         )
     return weights[name]

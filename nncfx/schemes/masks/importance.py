@@ -66,10 +66,7 @@ def fisher_scores(
 
 
 def norm_scale_scores(
-    channels: Channels,
-    weights: Mapping[str, Tensor],
-    *,
-    normalize: bool = True,
+    channels: Channels, weights: Mapping[str, Tensor], *, normalize: bool = True
 ) -> list[Tensor]:
     """Return the mean magnitude of the norms' scales of each group.
 
@@ -140,7 +137,7 @@ def mean_rank(activation: Tensor, axis: int = 1) -> Tensor:
         raise CompressionError(
             f"An activation of the shape {tuple(activation.shape)} has no image for each index of "
             f"axis {axis}, so its channels have no rank. Pass what a convolution gives, "
-            "n x c x h x w, or use mean_magnitude.",
+            "n x c x h x w, or use mean_magnitude."
         )
     images = wide(activation.detach()).movedim(axis, 0).flatten(1, -3)
     ranks: Tensor = torch.linalg.matrix_rank(images)
@@ -148,10 +145,7 @@ def mean_rank(activation: Tensor, axis: int = 1) -> Tensor:
 
 
 def activation_scores(
-    channels: Channels,
-    activity: Mapping[str, Tensor],
-    *,
-    normalize: bool = True,
+    channels: Channels, activity: Mapping[str, Tensor], *, normalize: bool = True
 ) -> list[Tensor]:
     """Return the mean activity of the channels of each group.
 
@@ -177,7 +171,7 @@ def activation_scores(
             names = ", ".join(m.parameter for m in group_set.by_role(Role.PRODUCER))
             raise CompressionError(
                 f"No activity is given for '{group_set.name}', so its groups have no score. Give "
-                f"one number per channel for one of {names}.",
+                f"one number per channel for one of {names}."
             )
         values = torch.stack(found).mean(dim=0)
         scores.append(comparable(group_set, values, normalize=normalize))
@@ -198,9 +192,7 @@ def _scales(group_set: GroupSet, weights: Mapping[str, Tensor]) -> list[Tensor]:
 
 
 def _products(
-    channels: Channels,
-    weights: Mapping[str, Tensor],
-    gradients: Mapping[str, Tensor],
+    channels: Channels, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     products = {}
     for group_set in channels.prunable:
@@ -211,7 +203,7 @@ def _products(
             if name not in gradients:
                 raise CompressionError(
                     f"'{name}' has no gradient, from which the score of its channels is computed. "
-                    "Run a backward pass of the loss, and pass the gradients by name.",
+                    "Run a backward pass of the loss, and pass the gradients by name."
                 )
             products[name] = wide(named(weights, name).detach()) * wide(gradients[name].detach())
     return products

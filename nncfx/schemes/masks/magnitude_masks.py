@@ -110,6 +110,6 @@ def _magnitudes(tensors: Mapping[str, Tensor], *, is_normed: bool) -> dict[str, 
         if one.has_nan():
             raise CompressionError(
                 f"'{name}' has NaN entries, which have no magnitude to rank by. Train the model "
-                "to finite weights first (a lower learning rate, or gradient clipping).",
+                "to finite weights first (a lower learning rate, or gradient clipping)."
             )
     return found

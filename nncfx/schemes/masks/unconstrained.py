@@ -105,19 +105,19 @@ def unconstrained_masks(
     if ranking.side not in ("input", "output"):
         raise ArgumentError(
             f"side is {ranking.side!r}; it says who chooses. Use 'input' (each consumer its "
-            "columns) or 'output' (each producer its rows).",
+            "columns) or 'output' (each producer its rows)."
         )
     if ranking.side == "output" and graph is None:
         raise ArgumentError(
             "side is 'output', but there is no graph; it says which norm follows a producer and "
-            "must be masked with it. Pass graph=nncfx.tracing.trace(model, example_inputs).",
+            "must be masked with it. Pass graph=nncfx.tracing.trace(model, example_inputs)."
         )
     role = Role.CONSUMER if ranking.side == "input" else Role.PRODUCER
     places = _places(channels, weights, role)
     if not places:
         raise CompressionError(
             f"No layer has a {role.value} side that could be masked: no channels are prunable. "
-            f"Fixed are {'; '.join(list(channels.fixed.values())[:3]) or 'none'}.",
+            f"Fixed are {'; '.join(list(channels.fixed.values())[:3]) or 'none'}."
         )
     scores = [
         _scores(name, place, named(scored or weights, name), ranking)
@@ -143,10 +143,7 @@ def unconstrained_masks(
 
 
 def kept_units(
-    channels: Channels,
-    weights: Mapping[str, Tensor],
-    masks: Mapping[str, Tensor],
-    side: Side,
+    channels: Channels, weights: Mapping[str, Tensor], masks: Mapping[str, Tensor], side: Side
 ) -> dict[str, tuple[int, int]]:
     """Return, for each layer that chooses, how many units it has and how many `masks` leave.
 
@@ -195,10 +192,7 @@ def _units(member: Member) -> list[Tensor]:
 
 
 def _scores(
-    name: str,
-    place: tuple[int, list[Tensor]],
-    tensor: Tensor,
-    ranking: Ranking,
+    name: str, place: tuple[int, list[Tensor]], tensor: Tensor, ranking: Ranking
 ) -> Tensor:
     """Return one score per unit; units of one width are scored together."""
     axis, units = place
@@ -213,7 +207,7 @@ def _scores(
     if torch.isnan(scores).any():
         raise CompressionError(
             f"'{name}' gives NaN scores, which have no rank. Train the model to finite weights "
-            "first.",
+            "first."
         )
     average = scores.mean()
     return scores / average if ranking.normalize and average > 0 else scores
@@ -226,10 +220,7 @@ def _mask(parameter: Tensor, axis: int, gone: Tensor) -> Tensor:
 
 
 def _carried_on(
-    channels: Channels,
-    weights: Mapping[str, Tensor],
-    graph: NNCFGraph,
-    rows: Mapping[str, Tensor],
+    channels: Channels, weights: Mapping[str, Tensor], graph: NNCFGraph, rows: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return the masks of what masked rows silence: biases, norms, columns nobody feeds."""
     masks = {}
@@ -254,9 +245,7 @@ def _carried_on(
 
 
 def _silent(
-    group_set: GroupSet,
-    weights: Mapping[str, Tensor],
-    rows: Mapping[str, Tensor],
+    group_set: GroupSet, weights: Mapping[str, Tensor], rows: Mapping[str, Tensor]
 ) -> Tensor:
     """Return the groups that every producer has lost."""
     silent = torch.ones(group_set.size, dtype=torch.bool, device="cpu")

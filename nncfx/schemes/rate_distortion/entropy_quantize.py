@@ -51,7 +51,7 @@ class EntropyQuantize(Scheme):
         if self.bits is not None and not self.bits > 0:
             raise ArgumentError(
                 f"bits is {self.bits!r}; integers take more than 0 bits each. Write 2.0, or leave "
-                "it out and let the level say.",
+                "it out and let the level say."
             )
 
     @override

@@ -14,14 +14,7 @@ from nncfx.json_codec import encode
 from nncfx.search.attempt import Attempt, attempt
 from nncfx.search.journaled import Journaled
 from nncfx.search.many.space import Candidate, Space
-from nncfx.search.trials import (
-    Count,
-    JSONValue,
-    Seconds,
-    State,
-    check_ended,
-    read_line,
-)
+from nncfx.search.trials import Count, JSONValue, Seconds, State, check_ended, read_line
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -175,9 +168,7 @@ def nearest_trial(
     point = space.encode(candidate)
     done = [trial for trial in trials if trial.outcomes is not None]
     return min(
-        done,
-        key=lambda trial: math.dist(space.encode(trial.candidate), point),
-        default=None,
+        done, key=lambda trial: math.dist(space.encode(trial.candidate), point), default=None
     )
 
 

@@ -147,9 +147,7 @@ def _run_beside(
         record=record,
     )
     with driving(executor, evaluate):
-        driver.run(
-            lambda points, count: propose([candidate_of(one) for one in points], count),
-        )
+        driver.run(lambda points, count: propose([candidate_of(one) for one in points], count))
 
 
 def _next(

@@ -13,11 +13,7 @@ _DIGITS = 6
 
 
 def next_objective_level(
-    observations: Sequence[Observation],
-    upper: float,
-    settings: SearchSettings,
-    *,
-    maximize: bool,
+    observations: Sequence[Observation], upper: float, settings: SearchSettings, *, maximize: bool
 ) -> float | None:
     """Return the level in (0, upper] to measure next, or None when the search is over.
 

@@ -41,7 +41,7 @@ class ByteReader:
         if size > self.left:
             raise StorageError(
                 f"The file is truncated or damaged: {size} bytes are announced where "
-                f"{self.left} are left.",
+                f"{self.left} are left."
             )
         self._at += size
         return self._data[self._at - size : self._at]

@@ -78,7 +78,7 @@ def from_codes(codes: NDArray[np.unsignedinteger[Any]], values: NDArray[Any]) ->
     """
     if codes.size and int(codes.max()) >= values.size:
         raise StorageError(
-            f"The file is damaged: code {int(codes.max())} in a codebook of {values.size} values.",
+            f"The file is damaged: code {int(codes.max())} in a codebook of {values.size} values."
         )
     taken: NDArray[Any] = values[codes]
     return taken

@@ -123,7 +123,7 @@ def _encode_bits(
         [
             np.add.reduceat(wide[part], np.arange(0, part.size, BLOCK))
             for part in (symbols[at : at + _CHUNK] for at in starts)
-        ],
+        ]
     )
     cells = np.zeros(total // 64 + 2, dtype=np.uint64)
     at_bit = 0

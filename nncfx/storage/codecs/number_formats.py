@@ -61,7 +61,7 @@ class BitTensor:
         if width is None or (self.words.dtype.itemsize, self.words.shape) != (width, (count,)):
             raise StorageError(
                 f"{self.words.size} words of {self.words.dtype} are no tensor of format "
-                f"{self.dtype!r} and shape {self.shape}.",
+                f"{self.dtype!r} and shape {self.shape}."
             )
 
     def array(self) -> NDArray[Any]:
@@ -73,7 +73,7 @@ class BitTensor:
         if self.dtype not in _NUMPY:
             raise StorageError(
                 f"numpy has no {self.dtype}; take the words, or read with load_state, which "
-                "returns torch's tensors.",
+                "returns torch's tensors."
             )
         return self.words.view(_NUMPY[self.dtype]).reshape(self.shape)
 

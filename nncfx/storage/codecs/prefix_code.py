@@ -179,6 +179,6 @@ def _complete(lengths: Lengths) -> Lengths:
     if not (sole or share == 1 << LONGEST_CODE):
         raise StorageError(
             "The file is damaged: a code table is no complete prefix code "
-            f"(its words take {share / (1 << LONGEST_CODE):.4f} of the code space, not 1).",
+            f"(its words take {share / (1 << LONGEST_CODE):.4f} of the code space, not 1)."
         )
     return lengths

@@ -111,7 +111,7 @@ class RunPositions:
         """
         if runs.size and int(runs.max()) > limit:
             raise StorageError(
-                f"The file is damaged: a run of zeros exceeds its limit of {limit}.",
+                f"The file is damaged: a run of zeros exceeds its limit of {limit}."
             )
         self._runs, self._limit, self._size = runs, limit, size
         self.count = int(np.count_nonzero(runs < limit))
@@ -137,5 +137,5 @@ def _check_end(positions: Positions, size: int) -> None:
     if positions.size and int(positions[-1]) >= size:
         raise StorageError(
             f"The file is damaged: a sparse index reaches position {int(positions[-1])} in a "
-            f"tensor of {size} weights.",
+            f"tensor of {size} weights."
         )

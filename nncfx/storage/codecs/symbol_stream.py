@@ -90,7 +90,7 @@ class FixedWidth:
         self.low = source.varint()
         if width > _WIDEST or self.low >= 1 << _WIDEST:
             raise StorageError(
-                f"The file is damaged: a symbol stream of kind {width}, from {self.low} on.",
+                f"The file is damaged: a symbol stream of kind {width}, from {self.low} on."
             )
         self.raw = np.frombuffer(source.take((count * width + 7) // 8), dtype=np.uint8)
         if self.raw.size and int(self.raw[-1]) & ((1 << (-count * width % 8)) - 1):

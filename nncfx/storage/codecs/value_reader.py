@@ -83,7 +83,7 @@ class _Split:
         self._cut = source.varint()
         if width != 2 or not 0 < self._cut < _WORD:  # noqa: PLR2004 (bytes)
             raise StorageError(
-                f"The file is damaged: words of {width} bytes are split at {self._cut} bits.",
+                f"The file is damaged: words of {width} bytes are split at {self._cut} bits."
             )
         self._top, self._low = (open_symbols(source, count) for _ in range(2))
         self._together = self._read_together()

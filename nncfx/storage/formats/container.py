@@ -170,13 +170,13 @@ def read_header(file: BinaryIO) -> Header:
         raise StorageError(
             f"'{getattr(file, 'name', 'this')}' is no .nncfx file: it does not begin with its "
             "signature. Give one that nncfx.storage.save or CompressionResult.save wrote; what "
-            "nncfx.save wrote is a checkpoint, which nncfx.load reads.",
+            "nncfx.save wrote is a checkpoint, which nncfx.load reads."
         )
     _, version, stored, raw, crc = _PREFIX.unpack(prefix)
     if version not in READABLE:
         raise StorageError(
             f"The file has format version {version} and this reader knows {READABLE[-1]}. "
-            f"Read it with the nncfx that wrote it, or a newer one.",
+            f"Read it with the nncfx that wrote it, or a newer one."
         )
     if stored > end - _PREFIX.size or raw > LARGEST_HEADER:
         raise StorageError(f"The file is truncated or damaged: a header of {stored} bytes.")
@@ -216,7 +216,7 @@ def _checked_header(stored: bytes, size: int, payload: int) -> Header:
     if total != payload:
         raise StorageError(
             f"The file is truncated or has bytes left over: its tensors take {total} bytes "
-            f"where {payload} are. Copy it anew from where it was written.",
+            f"where {payload} are. Copy it anew from where it was written."
         )
     return Header(
         rows=rows,
@@ -330,7 +330,7 @@ def check_size(header: Header, rows: Sequence[TensorRow], max_bytes: int | None)
     if total > limit:
         raise StorageError(
             f"The tensors of the file take {total} bytes in memory, more than the {limit} "
-            f"allowed. If you trust the file, pass max_bytes={total}.",
+            f"allowed. If you trust the file, pass max_bytes={total}."
         )
 
 

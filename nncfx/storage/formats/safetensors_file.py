@@ -124,7 +124,7 @@ def _text_metadata(file: TensorFile) -> dict[str, str]:
     if ours and _OURS in text:
         raise StorageError(
             "The file has shared tensors, sizes of modules or metadata, and a checkpoint's as "
-            f"well; both would stand under '{_OURS}'. Read it by nncfx.storage.TensorFile.",
+            f"well; both would stand under '{_OURS}'. Read it by nncfx.storage.TensorFile."
         )
     return text | ({_OURS: json.dumps(ours, separators=(",", ":"))} if ours else {})
 
@@ -135,7 +135,7 @@ def _own(text: str) -> dict[str, Any] | None:
         found = read_json(text)
     except ValueError as error:
         raise StorageError(
-            f"The metadata '{_OURS}' of the file is no JSON ({error}). Remove it.",
+            f"The metadata '{_OURS}' of the file is no JSON ({error}). Remove it."
         ) from error
     if isinstance(found, dict) and found.keys() - _PARTS:
         return None
@@ -155,7 +155,7 @@ class _Safetensors(Mapping[str, BitTensor]):
             self._bytes: NDArray[np.uint8] = np.memmap(path, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:
             raise StorageError(
-                f"'{path}' cannot be read ({error}). Name a safetensors file.",
+                f"'{path}' cannot be read ({error}). Name a safetensors file."
             ) from error
         header, self._begin = self._read_header()
         metadata = header.pop("__metadata__", {})
@@ -195,7 +195,7 @@ class _Safetensors(Mapping[str, BitTensor]):
     def _require(self, holds: bool, fault: str) -> None:
         if not holds:
             raise StorageError(
-                f"'{self._path}' is no safetensors file, or damaged: {fault}. Write it again.",
+                f"'{self._path}' is no safetensors file, or damaged: {fault}. Write it again."
             )
 
     def _read_header(self) -> tuple[dict[str, Any], int]:
@@ -228,7 +228,7 @@ class _Safetensors(Mapping[str, BitTensor]):
         if dtype not in WIDTHS:
             raise StorageError(
                 f"Tensor {name!r} in '{self._path}' is of format {dtype!r}, which a .nncfx file "
-                f"cannot hold; it knows {', '.join(WIDTHS)}. Cast the tensor.",
+                f"cannot hold; it knows {', '.join(WIDTHS)}. Cast the tensor."
             )
         self._require(len(offsets) == 2, fault)  # noqa: PLR2004 (begin and end)
         begin, end = offsets

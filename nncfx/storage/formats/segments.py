@@ -243,7 +243,7 @@ def _read(row: TensorRow, payload: memoryview, stream: Iterator[Words]) -> BitTe
         size = row.count * WIDTHS[row.dtype]
         raise StorageError(
             f"Tensor {row.name!r} takes {size} bytes, more than there is memory. If the file is "
-            f"not from you, it may be hostile; if it is, read it on a larger machine.",
+            f"not from you, it may be hostile; if it is, read it on a larger machine."
         ) from error
     return BitTensor(dtype=row.dtype, shape=row.shape, words=words)
 

@@ -81,11 +81,11 @@ def read_text(path: str | Path) -> str:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise StorageError(
-            f"'{path}' cannot be read: {error.strerror}. Check the path.",
+            f"'{path}' cannot be read: {error.strerror}. Check the path."
         ) from error
     except UnicodeDecodeError as error:
         raise StorageError(
-            f"'{path}' is not UTF-8 text at byte {error.start}; it is not a file of this kind.",
+            f"'{path}' is not UTF-8 text at byte {error.start}; it is not a file of this kind."
         ) from error
 
 

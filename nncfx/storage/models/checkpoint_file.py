@@ -106,12 +106,12 @@ def read_description(path: Path) -> dict[str, Any]:
             )
         raise StorageError(
             f"'{path}' cannot be read as a checkpoint: {kinds}{error}. Give a file that "
-            f"nncfx.save or nncfx.storage.save wrote.{training}",
+            f"nncfx.save or nncfx.storage.save wrote.{training}"
         ) from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise StorageError(
             f"'{path}' is a safetensors file, but no checkpoint of nncfx: its metadata says no "
-            "config. Load it with safetensors and model.load_state_dict.",
+            "config. Load it with safetensors and model.load_state_dict."
         )
     return check_description(found, path)
 
@@ -136,7 +136,7 @@ def check_description(
     if version not in _READABLE:
         raise StorageError(
             f"'{path}' has version {version!r}; this nncfx {__version__} reads version "
-            f"{VERSION} and those before. Update nncfx.",
+            f"{VERSION} and those before. Update nncfx."
         )
     wanted = {"config", "controller", "shared", *needed}
     wanted |= {"example_inputs"} if version == 1 else {"packed", "sizes", "structure"}

@@ -146,7 +146,7 @@ def integers_of(tensors: Mapping[str, Tensor], described: object) -> dict[str, I
             found[name] = IntegerTensor.from_parts(tensors[name], tensors[one["scale"]], zero, one)
         except (KeyError, TypeError) as error:
             raise StorageError(
-                f"The file is damaged: the integers of '{name}' lack {error}. Write it again.",
+                f"The file is damaged: the integers of '{name}' lack {error}. Write it again."
             ) from error
     return found
 

@@ -107,7 +107,7 @@ def save(
     if writer is not None:
         raise ArgumentError(
             f"'{path}' has the ending of another format, by which other tools would read it: "
-            f"{writer}. Name it '{Path(path).stem}{SUFFIX}'.",
+            f"{writer}. Name it '{Path(path).stem}{SUFFIX}'."
         )
     data = file_bytes(
         model, signed_zeros=signed_zeros, integers=integers, mode=mode, metadata=metadata
@@ -127,7 +127,7 @@ def file_bytes(
     if not isinstance(model, nn.Module):
         raise ArgumentError(
             f"save takes a path and then the nn.Module, which is a {type(model).__name__} here. "
-            "Write save(path, model).",
+            "Write save(path, model)."
         )
     require_whole(model, "saved", StorageError)
     if metadata and _STRUCTURE in metadata:

@@ -231,7 +231,7 @@ def apply_sizes(
         if key not in tensors:
             raise StorageError(
                 f"The model has no tensor {key!r}.{did_you_mean(key, tensors)} "
-                f"{_how_to_build(key)}",
+                f"{_how_to_build(key)}"
             )
     for key, tensor in tensors.items():
         old = tuple(tensor.shape)
@@ -259,7 +259,7 @@ def _checked(name: str, given: object, modules: Mapping[str, nn.Module]) -> Modu
     if name not in modules:
         raise StorageError(
             f"The model has no module {name!r}, whose sizes are given."
-            f"{did_you_mean(name, modules)} {_how_to_build(name)}",
+            f"{did_you_mean(name, modules)} {_how_to_build(name)}"
         )
     if not isinstance(given, Mapping):
         raise StorageError(
@@ -272,7 +272,7 @@ def _checked(name: str, given: object, modules: Mapping[str, nn.Module]) -> Modu
     if strange or set(attributes) - set(given):
         raise StorageError(
             f"Module {name!r} is a {type(modules[name]).__name__} with the sizes "
-            f"{sorted(attributes)}, but {sorted(given)} are given: the model is of another class.",
+            f"{sorted(attributes)}, but {sorted(given)} are given: the model is of another class."
         )
     checked = {attribute: _size(name, attribute, given[attribute]) for attribute in attributes}
     present = {attribute: getattr(modules[name], attribute) for attribute in attributes}
@@ -294,7 +294,7 @@ def _size(name: str, attribute: str, value: object) -> int | Shape:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_SIZE:
         raise StorageError(
             f"{attribute} of module {name!r} is {value!r}; "
-            f"a size is an integer in [0, {_LARGEST_SIZE}].",
+            f"a size is an integer in [0, {_LARGEST_SIZE}]."
         )
     return value
 
@@ -310,7 +310,7 @@ def _check_shape(
     if grows:
         raise StorageError(
             f"Tensor {key!r} has shape {shape} and the model's own has {old}; a compressed "
-            f"tensor has the same rank and is nowhere larger. Build the model with its sizes.",
+            f"tensor has the same rank and is nowhere larger. Build the model with its sizes."
         )
     owner, _, tensor = key.rpartition(".")
     kind = _kind_of(modules[owner]) if owner in modules else None
@@ -332,7 +332,7 @@ def _check_shape(
     if shape != expected:
         raise StorageError(
             f"Tensor {key!r} has shape {shape}, but the sizes {wanted} of its module want "
-            f"{expected}.",
+            f"{expected}."
         )
 
 

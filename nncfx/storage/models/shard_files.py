@@ -148,7 +148,7 @@ def read_folder_description(folder: Path) -> dict[str, Any]:
         raise StorageError(
             f"'{folder}' is no checkpoint of nncfx.save, but the folder of a model that "
             "transformers reads, quantized or not: it has a config.json. Load it there: "
-            f"transformers.AutoModelForCausalLM.from_pretrained({str(folder)!r}).",
+            f"transformers.AutoModelForCausalLM.from_pretrained({str(folder)!r})."
         )
     text = read_text(path)
     try:

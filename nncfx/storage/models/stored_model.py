@@ -77,7 +77,7 @@ def check_fit(
         )
         raise StorageError(
             f"The file is of another model than this {type(model).__name__}: {listed}. "
-            f"Build the model as it was before it was compressed.",
+            f"Build the model as it was before it was compressed."
         )
 
 
@@ -145,7 +145,7 @@ def _untied(model: nn.Module, state: Mapping[str, Any], tensors: Mapping[str, Te
             if modules[address] is modules[first.rpartition(".")[0]]:
                 raise StorageError(
                     f"The file holds two tensors, {first!r} and {name!r}, which are one of this "
-                    f"{type(model).__name__}. Build the model as it was before it was compressed.",
+                    f"{type(model).__name__}. Build the model as it was before it was compressed."
                 )
             if same is None:
                 held = state[name]

@@ -37,12 +37,12 @@ def plain_tensor(name: str, value: object) -> torch.Tensor:
     if not isinstance(value, torch.Tensor) or isinstance(value, nn.UninitializedParameter):
         raise StorageError(
             f"{name!r} in the state_dict is a {type(value).__name__}; a file holds tensors only. "
-            f"Keep it as a buffer, or in the metadata.",
+            f"Keep it as a buffer, or in the metadata."
         )
     if value.layout != torch.strided or value.is_meta or value.dtype not in NAMES:
         raise StorageError(
             f"Tensor {name!r} ({value.dtype}, {value.layout}, on {value.device}) cannot be "
-            f"stored; a file holds dense tensors with values, of {', '.join(NAMES.values())}.",
+            f"stored; a file holds dense tensors with values, of {', '.join(NAMES.values())}."
         )
     return value.detach()
 

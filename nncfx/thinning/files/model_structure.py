@@ -105,7 +105,7 @@ def _refused(model: nn.Module, why: str) -> StorageError:
     return StorageError(
         f"This {type(model).__name__} cannot be written as a finished model: "
         f"{why}. Write it while it is in training by nncfx.save(path, model, controller), or "
-        "write what controller.strip() or nncfx.thin(model).model returns.",
+        "write what controller.strip() or nncfx.thin(model).model returns."
     )
 
 
@@ -353,7 +353,7 @@ def hook_again(
             f"The file has a quantizer where the traced model has no operation. {error} Build the "
             "model as it was when the file was written: a new one, where a forward fills a cache. "
             "Where the number of operations depends on values, as in a loop with a stop rule, "
-            "pass the example_inputs of then.",
+            "pass the example_inputs of then."
         ) from error
     check_axes(insertions, model)
     model.nncf.commit()

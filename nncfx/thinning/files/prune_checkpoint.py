@@ -75,7 +75,7 @@ def prune_checkpoint(
     if not channels.prunable:
         raise ArgumentError(
             f"A {type(model).__name__} has no neurons or heads that could go, and would be copied "
-            "as it is. Use quantize_checkpoint, or take another model.",
+            "as it is. Use quantize_checkpoint, or take another model."
         )
     config: Any = model.config
     kinds = [_field(one, config) for one in channels.prunable]
@@ -135,7 +135,7 @@ def _field(group_set: GroupSet, config: Any) -> str:  # noqa: ANN401 (of transfo
     raise ArgumentError(
         f"The {group_set.size} groups of channels at '{group_set.name}' have no number in the "
         f"config of a {type(config).__name__} ({_NEURONS}, {_KEYS}), so that transformers could "
-        "not read the pruned model. Load it, and use structure_pruning and nncfx.thin.",
+        "not read the pruned model. Load it, and use structure_pruning and nncfx.thin."
     )
 
 
@@ -191,7 +191,7 @@ def _check(
             raise ArgumentError(
                 f"'{name}' would have the shape {found}, and the config has no place for that: "
                 f"layers of {len(channels.prunable)} sets lose unlike numbers of channels. Load "
-                "the model, and use structure_pruning and nncfx.thin.",
+                "the model, and use structure_pruning and nncfx.thin."
             )
 
 

@@ -78,7 +78,7 @@ class ThinRecipe:
             if (kind, version) != (_FORMAT, _VERSION):
                 raise ThinningError(
                     f"This is {kind!r:.60}, version {version!r:.60}; {_FORMAT!r}, version "
-                    f"{_VERSION} is read here. Write it anew.",
+                    f"{_VERSION} is read here. Write it anew."
                 )
             content = decode(_Content, body)
             forms = {
@@ -88,7 +88,7 @@ class ThinRecipe:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ThinningError(
                 f"The text is no thin recipe: {error_text(error)}. Pass what "
-                "ThinRecipe.to_json returned.",
+                "ThinRecipe.to_json returned."
             ) from error
         removed = {(one.tensor, one.axis): one.entries for one in content.removed}
         return cls(
@@ -176,7 +176,7 @@ def rebuild(
         except RuntimeError as error:
             raise ThinningError(
                 f"The weights are not those of this recipe's model: {error}. Pass the state_dict "
-                "of the thinned model.",
+                "of the thinned model."
             ) from error
     return thinned
 
@@ -215,7 +215,7 @@ def thin_optimizer(
     if any(id(one) not in names for one in params):
         raise ThinningError(
             f"The {type(optimizer).__name__} trains a parameter that is not of the thinned "
-            f"{type(model).__name__}. Pass the model whose parameters it was given.",
+            f"{type(model).__name__}. Pass the model whose parameters it was given."
         )
     cut = Cut({key: np.array(gone, dtype=np.int64) for key, gone in recipe.removed.items()})
     states: dict[torch.Tensor, Any] = {
@@ -242,7 +242,7 @@ def _state(
             raise ThinningError(
                 f"The optimizer keeps {key!r} of shape {tuple(value.shape)} for '{name}' of shape "
                 f"{tuple(parameter.shape)}; what of it belongs to a channel is not known. Start "
-                "the optimizer anew with the thinned model's parameters.",
+                "the optimizer anew with the thinned model's parameters."
             )
         else:
             smaller[key] = value
@@ -257,13 +257,13 @@ def _check(
         if name not in tensors:
             raise ThinningError(
                 f"The recipe shrinks '{name}', which the model does not have."
-                f"{did_you_mean(name, tensors)} Build the model from {recipe.model_class}.",
+                f"{did_you_mean(name, tensors)} Build the model from {recipe.model_class}."
             )
         shape = tuple(tensors[name].shape)
         if not 0 <= axis < len(shape) or (gone and not 0 <= min(gone) <= max(gone) < shape[axis]):
             raise ThinningError(
                 f"The recipe removes entries up to {max(gone, default=0)} of axis {axis} of "
-                f"'{name}', whose shape is {shape}. Build the model with its original sizes.",
+                f"'{name}', whose shape is {shape}. Build the model with its original sizes."
             )
     for name, sizes in recipe.sizes.items():
         there = [*vars(modules[name]), *literals.get(name, ())] if name in modules else []
@@ -271,5 +271,5 @@ def _check(
         if absent:
             raise ThinningError(
                 f"The recipe sets {absent} of module '{name}', which has none. "
-                f"Build the model from {recipe.model_class}.",
+                f"Build the model from {recipe.model_class}."
             )

@@ -117,7 +117,7 @@ def _wrapped(
             return wrap(model, made, further_inputs=further)
         raise TracingError(
             f"{error} These were made of the shapes in the file: if it is of another model, take "
-            "that one; else pass example_inputs to load.",
+            "that one; else pass example_inputs to load."
         ) from error
 
 

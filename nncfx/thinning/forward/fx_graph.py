@@ -81,7 +81,7 @@ def forward_graph(module: nn.Module, arguments: Arguments) -> ForwardGraph:
         raise ThinningError(
             f"The forward of {type(module).__name__} cannot be written as a graph: "
             f"{error_text(error)}. Let its code take widths from tensors, or from "
-            "integers that the module keeps.",
+            "integers that the module keeps."
         ) from error
     return ForwardGraph(graph, _lift(graph), constants)
 

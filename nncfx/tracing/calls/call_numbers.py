@@ -123,7 +123,7 @@ def calls_so_far(module: str) -> Counts:
             raise HookError(
                 f"'{module}' is called several times in a forward and has hooks at some of its "
                 "calls: a part that is compiled by itself does not know which call it is. "
-                "Compile the whole model.",
+                "Compile the whole model."
             )
     else:
         calls = _CALLS.get()
@@ -132,7 +132,7 @@ def calls_so_far(module: str) -> Counts:
             raise HookError(
                 f"'{module}' is called several times in a forward, has hooks at some of its "
                 "calls, and torch.utils.checkpoint recomputes it without saying which call "
-                "it repeats. Hook only its weights, or do not recompute.",
+                "it repeats. Hook only its weights, or do not recompute."
             )
     return {} if calls is None else calls.setdefault(module, {})
 

@@ -50,13 +50,13 @@ _CONSTRUCTORS: Final = frozenset(
         *("new_full", "new_ones", "new_tensor", "new_zeros", "ones", "ones_like", "rand"),
         *("rand_like", "randint", "randint_like", "randn", "randn_like", "randperm"),
         *("scalar_tensor", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like"),
-    },
+    }
 )
 _PASSING: Final = frozenset(
     {
         *("__deepcopy__", "alias", "as_subclass", "cpu", "cuda", "data", "dequantize"),
         *("refine_names", "rename", "rename_", "requires_grad_", "retain_grad", "share_memory_"),
-    },
+    }
 )
 
 

@@ -58,14 +58,14 @@ def inputs_from(
         if asked > MOST_BYTES:
             raise StorageError(
                 f"The file describes example inputs of {asked:,} bytes; at most {MOST_BYTES:,} "
-                "are made. If you trust it, pass example_inputs.",
+                "are made. If you trust it, pass example_inputs."
             )
         made = _make(description, device, noise=noise)
     except ArgumentError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise StorageError(
-            f"The description of the example inputs is damaged: {error!r}. Pass example_inputs.",
+            f"The description of the example inputs is damaged: {error!r}. Pass example_inputs."
         ) from error
     if isinstance(made, torch.Tensor | tuple | list | Mapping):
         return made
@@ -102,7 +102,7 @@ def _make(description: Mapping[str, Any], device: torch.device, *, noise: bool) 
         return description["value"]
     raise ArgumentError(
         f"An example input was a {description['type']}, which the file does not describe. Pass "
-        "example_inputs.",
+        "example_inputs."
     )
 
 

@@ -44,7 +44,7 @@ def as_call(example_inputs: ExampleInputs) -> tuple[tuple[Any, ...], dict[str, A
         return tuple(example_inputs), {}
     raise ArgumentError(
         f"example_inputs is a {type(example_inputs).__name__}; it must be {INPUT_FORMS}, as the "
-        "model's forward takes them.",
+        "model's forward takes them."
     )
 
 

@@ -106,7 +106,7 @@ def own_model(model: _ModuleT, *, inplace: bool) -> _ModuleT:
     except (TypeError, NotImplementedError, RuntimeError) as error:
         raise ArgumentError(
             f"{type(model).__name__} cannot be copied ({error}), and the model that is passed "
-            "stays as it is by default. Pass inplace=True to have it changed instead.",
+            "stays as it is by default. Pass inplace=True to have it changed instead."
         ) from error
 
 

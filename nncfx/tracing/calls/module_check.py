@@ -25,12 +25,12 @@ def require_module(model: object, taker: str) -> None:
         elif isinstance(model, (str, os.PathLike)):
             mend = f"the model first: {taker}(model, ...)"
         raise ArgumentError(
-            f"{taker} takes an nn.Module, not a {type(model).__name__}. Pass {mend}.",
+            f"{taker} takes an nn.Module, not a {type(model).__name__}. Pass {mend}."
         )
     if isinstance(model, torch.jit.ScriptModule):
         raise TracingError(
             f"{taker} cannot take a {type(model).__name__}: it is TorchScript, whose calls are "
-            "not seen. Pass the Python module that it was made from.",
+            "not seen. Pass the Python module that it was made from."
         )
     require_shapes(model, taker)
 
@@ -48,7 +48,7 @@ def require_shapes(model: nn.Module, taker: str) -> None:
             raise TracingError(
                 f"{taker} cannot take this {type(model).__name__}: {where} a "
                 f"{type(module).__name__} whose parameters have no shape yet. Run the model once "
-                "on an example.",
+                "on an example."
             )
 
 

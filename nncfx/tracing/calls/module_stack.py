@@ -163,7 +163,7 @@ class ModuleStack:
             name = type(self._model).__name__
             raise TracingError(
                 f"{name} computes in its __call__, outside of its forward, where no hook can be. "
-                f"Move that to the forward, or put {name} into a module that calls it.",
+                f"Move that to the forward, or put {name} into a module that calls it."
             )
         return self._frames[-1]
 
@@ -187,7 +187,7 @@ class ModuleStack:
                     # what these call counts as the caller's, whose hooks are on meanwhile
                     handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
                     handles.append(
-                        module.register_forward_hook(self._left, always_call=True, prepend=True),
+                        module.register_forward_hook(self._left, always_call=True, prepend=True)
                     )
                     continue
                 own[_CALL] = partial(self._called, module)
@@ -208,7 +208,7 @@ class ModuleStack:
                 raise TracingError(
                     f"{repr(name) if name else 'The model'} is a {type(module).__name__}, where "
                     "no operation can be seen. Give the model with the module from which "
-                    "torch.jit.script or torch.jit.trace has made it.",
+                    "torch.jit.script or torch.jit.trace has made it."
                 )
 
     def saw_call(

@@ -268,7 +268,7 @@ def _check_recomputation(call: str) -> None:
         if frame.f_code.co_filename == checkpoint.__file__:
             raise HookError(
                 f"A hook stands at {call}, which torch.utils.checkpoint calls again in the "
-                "backward pass, without the hook. Give checkpoint a module instead of a function.",
+                "backward pass, without the hook. Give checkpoint a module instead of a function."
             )
         frame = frame.f_back
 

@@ -58,7 +58,7 @@ class HookChain:
                 raise
             raise HookError(
                 f"The hook {type(hook).__name__} at '{self.site}' fails on a tensor of shape "
-                f"{tuple(given.shape)}: {error}. {_mend(error)}",
+                f"{tuple(given.shape)}: {error}. {_mend(error)}"
             ) from error
 
     def refusal(self, hook: nn.Module, given: torch.Tensor, result: Any) -> HookError:
@@ -74,7 +74,7 @@ class HookChain:
         return HookError(
             f"The hook {type(hook).__name__} at '{self.site}' returned {returned}; the operation "
             "there takes a tensor of the same shape, dtype and device as without the hook. "
-            "Let the hook's forward keep all three.",
+            "Let the hook's forward keep all three."
         )
 
 

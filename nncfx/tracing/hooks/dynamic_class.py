@@ -45,12 +45,12 @@ class HookedModule(nn.Module):
             raise TracingError(
                 f"{cls.__name__} cannot be wrapped and sharded at once: hooks take whole weights, "
                 f"which FSDP of version 1 does not give them. {sharding_mend} "
-                "FSDP has begun to shard this one, so build it again.",
+                "FSDP has begun to shard this one, so build it again."
             )
         if _SPEC not in vars(cls) and cls.__module__ == parametrize.__name__:
             raise TracingError(
                 f"{cls.__name__} would parametrize a module that carries hooks of nncfx. "
-                "Parametrize it before nncfx.wrap, or parametrize what nncfx.strip returns.",
+                "Parametrize it before nncfx.wrap, or parametrize what nncfx.strip returns."
             )
 
     @override
@@ -91,14 +91,14 @@ class HookedModule(nn.Module):
         if is_sharded(param) and not is_dtensor(param):
             raise TracingError(
                 f"'{name}' of this {type(self).__name__} cannot be sharded, now that nncfx has "
-                f"wrapped it: hooks take whole weights. {sharding_mend}",
+                f"wrapped it: hooks take whole weights. {sharding_mend}"
             )
         stored = self._parameters.get(name) if name in spec_of(self).weights else None
         if param is not None and stored is not None and param.shape != stored.shape:
             raise TracingError(
                 f"'{name}' of this {type(self).__name__} cannot become of shape "
                 f"{tuple(param.shape)}: its hooks were made for {tuple(stored.shape)}. Resize "
-                "layers before nncfx.wrap or create_compressed_model, or once it is stripped.",
+                "layers before nncfx.wrap or create_compressed_model, or once it is stripped."
             )
         super().register_parameter(name, param)
 
@@ -111,7 +111,7 @@ class HookedModule(nn.Module):
         raise TracingError(
             f"torch.jit.script cannot compile a {type(self).__name__} that nncfx has wrapped. "
             "Script what nncfx.strip(model) returns, or use torch.export.export(model, args), "
-            "which keeps the hooks.",
+            "which keeps the hooks."
         )
 
     @override
@@ -143,7 +143,7 @@ def _check_replacement(known: nn.Module | None, name: str, value: Any) -> None:
                 f"The {original_class(module).__name__} '{lost}' carries hooks of nncfx, which "
                 "would go with it unseen. Replace modules before nncfx.wrap or "
                 "create_compressed_model, or once the model is stripped. What is not stripped, "
-                "quantizers of activations, model.nncf.remove('quantization') takes away.",
+                "quantizers of activations, model.nncf.remove('quantization') takes away."
             )
 
 

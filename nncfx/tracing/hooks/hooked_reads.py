@@ -76,5 +76,5 @@ def _check_no_symbols(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         raise TracingError(
             f"torch.fx.symbolic_trace of a {type(args[0]).__name__} with hooks would lose them. "
             "Trace what nncfx.strip(model) or controller.strip() returns, or use "
-            "torch.export.export(model, args), which keeps them.",
+            "torch.export.export(model, args), which keeps them."
         )

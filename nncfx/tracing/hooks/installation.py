@@ -197,7 +197,7 @@ def _equip(module: nn.Module, weights: dict[str, HookChain], plan: CallPlan | No
     if plan is not None and "forward" in module.__dict__:
         raise TracingError(
             f"The {type(module).__name__} '{plan.module}' has a forward of its own set on the "
-            "instance, which hides the hooks on its activations. Define it in a subclass.",
+            "instance, which hides the hooks on its activations. Define it in a subclass."
         )
     chains = {weight_attribute(name): chain for name, chain in weights.items()}
     around = Around.NOTHING

@@ -28,7 +28,7 @@ def check_insertion(
     if not isinstance(insertion.hook, nn.Module):
         raise ArgumentError(
             f"The hook at '{insertion.site}' is a {type(insertion.hook).__name__}; a hook is an "
-            "nn.Module, so that it is saved, moved and trained with the model.",
+            "nn.Module, so that it is saved, moved and trained with the model."
         )
     check_algorithm(insertion.algorithm)
     site = insertion.site
@@ -47,7 +47,7 @@ def check_algorithm(name: str) -> None:
     if not name or set(".#") & set(name) or hasattr(HookStore(), name):
         raise ArgumentError(
             f"'{name}' cannot name an algorithm: the name is part of a state_dict key. Use a name "
-            "that is not empty, without '.' and '#', and no attribute of nn.Module.",
+            "that is not empty, without '.' and '#', and no attribute of nn.Module."
         )
 
 
@@ -64,7 +64,7 @@ def check_places(insertions: Iterable[Insertion], model: nn.Module) -> None:
             raise GraphError(
                 f"The module '{site.module}', whose '{site.name}' has a hook, has another name by "
                 "now: something was put around it, or around one that holds it, such as torch's "
-                "checkpoint_wrapper. Put that there before create_compressed_model.",
+                "checkpoint_wrapper. Put that there before create_compressed_model."
             )
 
 
@@ -73,17 +73,17 @@ def _check_types(insertion: Any) -> None:
     if not isinstance(insertion, Insertion):
         raise ArgumentError(
             f"A {type(insertion).__name__} cannot be registered. Register insertions: "
-            "Insertion(site, hook, priority, algorithm).",
+            "Insertion(site, hook, priority, algorithm)."
         )
     if not isinstance(insertion.site, WeightSite | PreSite | PostSite):
         raise ArgumentError(
             f"{insertion.site!r} is a {type(insertion.site).__name__}, not a site. Write "
-            "PostSite(address), PreSite(address, port) or WeightSite.of(parameter).",
+            "PostSite(address), PreSite(address, port) or WeightSite.of(parameter)."
         )
     if not isinstance(insertion.priority, int):
         raise ArgumentError(
             f"The priority of the hook at '{insertion.site}' is {insertion.priority!r}; hooks at "
-            "a site are sorted by priority, an integer, smaller first. See tracing.Priority.",
+            "a site are sorted by priority, an integer, smaller first. See tracing.Priority."
         )
 
 
@@ -92,26 +92,26 @@ def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module], wiring: Wi
     if module is None:
         raise GraphError(
             f"No module '{site.module}'.{did_you_mean(site.module, modules)} "
-            "A weight site names a module as model.named_modules() does.",
+            "A weight site names a module as model.named_modules() does."
         )
     names = own_tensors(module)
     if site.name not in names:
         raise GraphError(
             f"The {type(module).__name__} '{site.module}' has no parameter or buffer "
             f"'{site.name}'.{did_you_mean(site.name, names)} "
-            f"It has: {', '.join(names) or 'none'}.",
+            f"It has: {', '.join(names) or 'none'}."
         )
     if str(site) in wiring.folded:
         raise GraphError(
             f"The forward sets the data of '{site}', as networks do that fold their branches into "
             "one weight or keep it within bounds, and what it writes would be lost behind a hook. "
-            "Hook the weights that it is made of, or leave its layer out by ignored_scopes.",
+            "Hook the weights that it is made of, or leave its layer out by ignored_scopes."
         )
     if str(site) in wiring.bypassed:
         raise GraphError(
             f"The forward does not read '{site}' as an attribute of its module, but takes it out "
             "of a list or a table such as named_parameters(), so that a hook there would never "
-            "be called. Read it as an attribute, or leave its layer out by ignored_scopes.",
+            "be called. Read it as an attribute, or leave its layer out by ignored_scopes."
         )
 
 
@@ -123,12 +123,12 @@ def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wi
     )
     if not 0 <= site.port < count:
         raise GraphError(
-            f"'{site.address}' has no {side} port {site.port}; it has {count}, counted from 0.",
+            f"'{site.address}' has no {side} port {site.port}; it has {count}, counted from 0."
         )
     if operation.function == "__setitem__" and (isinstance(site, PostSite) or site.port == 0):
         raise GraphError(
             f"'{site.address}' assigns to elements of its first input and returns nothing; a "
-            "hook could replace neither. Hook the operation that reads the tensor next.",
+            "hook could replace neither. Hook the operation that reads the tensor next."
         )
     if is_known_function(operation.function):
         return
@@ -138,7 +138,7 @@ def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wi
             mend = f"Hook the weight: WeightSite.of('{operation.parameters[site.port]}')."
         raise GraphError(
             f"'{site.address}' calls '{operation.function}', which is no function of torch by "
-            f"that name, and cannot be hooked. {mend}",
+            f"that name, and cannot be hooked. {mend}"
         )
 
 

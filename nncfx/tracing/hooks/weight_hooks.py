@@ -69,7 +69,7 @@ def raise_replacing(module: nn.Module, name: str) -> None:
         f"'{name}' of this {type(module).__name__} can be neither deleted nor computed from other "
         "tensors, now that nncfx has wrapped it. Apply parametrizations, weight norm and torch's "
         "pruning before nncfx.wrap, or to what nncfx.strip(model) returns. FSDP cannot shard it: "
-        f"{sharding_mend[0].lower()}{sharding_mend[1:]}",
+        f"{sharding_mend[0].lower()}{sharding_mend[1:]}"
     )
 
 

@@ -153,7 +153,7 @@ def forward(
             raise TracingError(
                 f"{type(model).__name__} returned a {type(result).__name__} without any tensor; "
                 "a graph ends in tensors. Let forward return a tensor, or a tuple, mapping or "
-                "dataclass that holds some.",
+                "dataclass that holds some."
             )
         for tensor in outputs:
             mode.take_output(tensor)
@@ -175,14 +175,14 @@ def _explained(model: nn.Module, call: tuple[Any, ...]) -> Iterator[None]:
                 f"The forward of {type(model).__name__} calls a function that torch compiles, "
                 f"such as torch.cond or torch.while_loop{place}: nncfx cannot look into that. "
                 "Choose by torch.where, or by an 'if' or a loop of Python, of which the example "
-                "inputs tell the way.",
+                "inputs tell the way."
             ) from None
         shapes = ", ".join(f"{list(one.shape)} {one.dtype}" for one in tensors_in(call))
         raise TracingError(
             f"{type(model).__name__} refuses the example inputs: {error_text(error)}. They are "
             f"{shapes.replace('torch.', '') or 'no tensors'}. Pass what its forward takes: "
             f"{INPUT_FORMS}; on the model's device, in its dtype. A config's 'input_info' makes "
-            "them by its 'sample_size'.",
+            "them by its 'sample_size'."
         ) from error
 
 

@@ -34,7 +34,7 @@ def merged_graphs(graphs: Sequence[NNCFGraph]) -> NNCFGraph:
     rank = {
         address: position
         for position, address in enumerate(
-            dict.fromkeys(address for graph in graphs for address in graph.addresses),
+            dict.fromkeys(address for graph in graphs for address in graph.addresses)
         )
     }
     order = _ordered(rank, edges.values())
@@ -43,7 +43,7 @@ def merged_graphs(graphs: Sequence[NNCFGraph]) -> NNCFGraph:
     return NNCFGraph(
         operations=operations,
         edges=tuple(
-            sorted(edges.values(), key=lambda e: (place.get(e.target, len(order)), e.target_port)),
+            sorted(edges.values(), key=lambda e: (place.get(e.target, len(order)), e.target_port))
         ),
         inputs=max((graph.inputs for graph in graphs), key=len),
         outputs=max((graph.outputs for graph in graphs), key=len),
@@ -62,7 +62,7 @@ def _ordered(rank: Mapping[str, int], edges: Iterable[Edge]) -> list[str]:
         cycle = [source for source, _ in nx.find_cycle(drawn)]
         raise TracingError(
             f"The example inputs make the model call {', '.join(cycle)} in different orders; one "
-            "graph cannot hold both. Wrap the model with the inputs of one order.",
+            "graph cannot hold both. Wrap the model with the inputs of one order."
         ) from error
 
 
@@ -104,7 +104,7 @@ def _place(address: str, wirings: Sequence[Wiring], called: Sequence[set[str]]) 
     if any((one.module, one.call[1]) != (place.module, place.call[1]) for one in found):
         raise TracingError(
             f"'{address}' is not the same call of '{place.module}' on all example inputs, so that "
-            "a hook there would not know its place. Wrap the model with one of them.",
+            "a hook there would not know its place. Wrap the model with one of them."
         )
     # it is its module's only call if it is so whenever the module is called
     callers = [one for one, names in zip(wirings, called, strict=True) if place.module in names]

@@ -37,7 +37,7 @@ _READERS: Final = frozenset(
         *("__index__", "__int__", "__repr__", "allclose", "argwhere", "bincount", "equal"),
         *("is_nonzero", "item", "masked_select", "multinomial", "nonzero", "numpy", "one_hot"),
         *("repeat_interleave", "tolist", "unique", "unique_consecutive"),
-    },
+    }
 )
 """Functions, as addresses spell them, that give values to Python or take shapes from them."""
 

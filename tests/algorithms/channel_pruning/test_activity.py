@@ -19,9 +19,7 @@ IMAGES = torch.tensor([[[[2.0, 0.0], [0.0, 2.0]]], [[[2.0, 2.0], [2.0, 2.0]]]])
 def net() -> nn.Sequential:
     """Return a network whose middle channels are x, -x and the sum of all pixels of x."""
     model = nn.Sequential(
-        nn.Conv2d(1, 3, 3, padding=1, bias=False),
-        nn.ReLU(),
-        nn.Conv2d(3, 2, 1, bias=False),
+        nn.Conv2d(1, 3, 3, padding=1, bias=False), nn.ReLU(), nn.Conv2d(3, 2, 1, bias=False)
     )
     with torch.no_grad():
         model[0].weight.zero_()

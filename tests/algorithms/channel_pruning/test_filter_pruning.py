@@ -353,9 +353,7 @@ def test_the_claimed_macs_are_those_of_the_thinned_model() -> None:
 )
 @pytest.mark.parametrize("all_weights", [False, True])
 def test_the_masked_model_is_the_thinned_one(
-    build: type[nn.Module],
-    size: int,
-    all_weights: bool,
+    build: type[nn.Module], size: int, all_weights: bool
 ) -> None:
     torch.manual_seed(0)
     inputs = torch.randn(1, 3, size, size, dtype=torch.float64)

@@ -48,10 +48,7 @@ def llama() -> nn.Module:
 
 
 def applied(
-    algorithm: str,
-    model: nn.Module,
-    inputs: Tensor,
-    **params: object,
+    algorithm: str, model: nn.Module, inputs: Tensor, **params: object
 ) -> ChannelPruningController:
     item = {"algorithm": algorithm, "params": {"align": 1} | params}
     controller, _ = create_compressed_model(model, {"compression": item}, inputs)

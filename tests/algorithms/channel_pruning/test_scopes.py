@@ -73,8 +73,7 @@ def test_what_was_fixed_keeps_its_reason() -> None:
 @pytest.mark.parametrize("stride", [1, 2])
 def test_a_module_is_judged_by_its_stride(stride: int) -> None:
     model = wrap(
-        nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 7, stride), nn.Conv2d(4, 2, 1)),
-        INPUTS,
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 7, stride), nn.Conv2d(4, 2, 1)), INPUTS
     )
     assert isinstance(model, NNCFNetwork)
     graph = model.nncf.graph

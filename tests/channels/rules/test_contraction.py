@@ -16,10 +16,7 @@ def axes(channels: Channels, name: str) -> dict[str, tuple[str, int]]:
     return {m.parameter: (str(m.role), m.axis) for m in channels.find(name).members}
 
 
-@pytest.mark.parametrize(
-    ("kind", "dims"),
-    [(nn.Conv1d, 1), (nn.Conv2d, 2), (nn.Conv3d, 3)],
-)
+@pytest.mark.parametrize(("kind", "dims"), [(nn.Conv1d, 1), (nn.Conv2d, 2), (nn.Conv3d, 3)])
 @pytest.mark.parametrize("batch", [(2,), ()], ids=["batch", "single"])
 def test_a_convolution_reads_columns_and_writes_rows(
     kind: type[nn.Module], dims: int, batch: tuple[int, ...]
@@ -69,9 +66,7 @@ def test_a_transposed_convolution_has_its_axes_swapped() -> None:
 
 def test_a_grouped_transposed_convolution_ties_by_group() -> None:
     model = nn.Sequential(
-        nn.Conv2d(3, 4, 1),
-        nn.ConvTranspose2d(4, 6, 2, groups=2),
-        nn.Conv2d(6, 1, 1),
+        nn.Conv2d(3, 4, 1), nn.ConvTranspose2d(4, 6, 2, groups=2), nn.Conv2d(6, 1, 1)
     )
     found = analyze_channels(model, torch.zeros(1, 3, 5, 5)).find("0")
     assert {(m.parameter, m.axis): m.indices.tolist() for m in found.members} == {
@@ -145,10 +140,7 @@ def test_mm_reads_and_writes_as_matmul_does() -> None:
     for product in (torch.mm, torch.Tensor.mm, torch.matmul, torch.linalg.matmul):
         found = analyze_channels(Product(product), torch.zeros(2, 3))
         assert axes(found, "stem")["matrix"] == ("consumer", 0)
-        assert axes(found, "matrix") == {
-            "matrix": ("producer", 1),
-            "head.weight": ("consumer", 1),
-        }
+        assert axes(found, "matrix") == {"matrix": ("producer", 1), "head.weight": ("consumer", 1)}
 
 
 def test_a_tied_embedding_reads_and_writes_the_same_columns() -> None:
@@ -325,10 +317,7 @@ def test_one_matrix_of_a_stack_reads_and_writes_the_last_axis_of_tokens() -> Non
         "stem.bias": ("producer", 0),
         "experts": ("consumer", 2),
     }
-    assert axes(found, "experts") == {
-        "experts": ("producer", 1),
-        "head.weight": ("consumer", 1),
-    }
+    assert axes(found, "experts") == {"experts": ("producer", 1), "head.weight": ("consumer", 1)}
 
 
 def test_a_product_added_to_a_bias_reads_rows_and_writes_columns() -> None:

@@ -199,11 +199,7 @@ def test_blocks_of_a_weight_read_and_make_channels_of_their_own() -> None:
             [("both", "high_in", [1, 1, 1, 1])],
         ),
         "low": (
-            [
-                ("low.weight", 0, [0, 1]),
-                ("low.bias", 0, [0, 1]),
-                ("both.weight", 1, [4, 5]),
-            ],
+            [("low.weight", 0, [0, 1]), ("low.bias", 0, [0, 1]), ("both.weight", 1, [4, 5])],
             [],
         ),
         "both": (
@@ -215,11 +211,7 @@ def test_blocks_of_a_weight_read_and_make_channels_of_their_own() -> None:
             [("both", "high_out", [1, 1, 1])],
         ),
         "both#2": (
-            [
-                ("both.weight", 0, [3, 4]),
-                ("both.bias", 0, [3, 4]),
-                ("last_low.weight", 1, [0, 1]),
-            ],
+            [("both.weight", 0, [3, 4]), ("both.bias", 0, [3, 4]), ("last_low.weight", 1, [0, 1])],
             [],
         ),
     }

@@ -142,14 +142,8 @@ FIXED: dict[str, tuple[Operation, str]] = {
         lambda x: torch._C._nn.pad(x, (0, 0, 0, 0, 1, 1), "reflect"),
         "changes the channels themselves",
     ),
-    "crop channels": (
-        lambda x: F.pad(x, (0, 0, 0, 0, -1, 0)),
-        "changes the channels themselves",
-    ),
-    "select by own values": (
-        lambda x: x.gather(1, x.argsort(1)),
-        "computes across its channels",
-    ),
+    "crop channels": (lambda x: F.pad(x, (0, 0, 0, 0, -1, 0)), "changes the channels themselves"),
+    "select by own values": (lambda x: x.gather(1, x.argsort(1)), "computes across its channels"),
     "assign to a channel": (
         lambda x: with_zeros(x, (slice(None), 0)),
         "writes some channels by their position",
@@ -300,18 +294,12 @@ SPLITS: dict[str, tuple[Callable[[Own, torch.Tensor], torch.Tensor], Any]] = {
         lambda m, x: turned(x.split_with_sizes([m.some, m.rest], 2)),
         [(BELOW, {"some": [1] * 3}), (ABOVE, {"rest": [1] * 5})],
     ),
-    "some named": (
-        lambda m, x: turned(x.split([m.some, 5], -1)),
-        [(BELOW, {"some": [1] * 3})],
-    ),
+    "some named": (lambda m, x: turned(x.split([m.some, 5], -1)), [(BELOW, {"some": [1] * 3})]),
     "named and divided": (
         lambda m, x: turned(x.split([m.some, m.rest // 2, 3], -1)),
         [(BELOW, {"some": [1] * 3})],
     ),
-    "tokens": (
-        lambda m, x: torch.cat(x.split([m.some, 2], 1), 1),
-        [(list(range(8)), {})],
-    ),
+    "tokens": (lambda m, x: torch.cat(x.split([m.some, 2], 1), 1), [(list(range(8)), {})]),
     "equal parts": (
         lambda m, x: turned(x.split(m.half, -1)),
         [(list(range(8)), {"half": [1] * 4})],
@@ -324,10 +312,7 @@ SPLITS: dict[str, tuple[Callable[[Own, torch.Tensor], torch.Tensor], Any]] = {
         lambda m, x: turned(x.split(m.twice // 4, -1)),
         [(list(range(8)), {})],
     ),
-    "one part": (
-        lambda m, x: x.split(m.width, -1)[0],
-        [(list(range(8)), {"width": [1] * 8})],
-    ),
+    "one part": (lambda m, x: x.split(m.width, -1)[0], [(list(range(8)), {"width": [1] * 8})]),
 }
 
 

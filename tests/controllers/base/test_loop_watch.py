@@ -188,8 +188,7 @@ def test_an_optimizer_that_was_made_before_is_told_of_once(item: dict[str, Any])
 @pytest.mark.parametrize("set_to_none", [True, False])
 @learning
 def test_an_optimizer_that_holds_all_parameters_gets_no_warning(
-    item: dict[str, Any],
-    set_to_none: bool,
+    item: dict[str, Any], set_to_none: bool
 ) -> None:
     controller, model = created(item)
     optimizer = sgd(model)

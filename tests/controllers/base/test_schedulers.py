@@ -172,7 +172,7 @@ def test_a_composite_drives_all_parts_in_step() -> None:
         {
             "a": EpochScheduler(first, LINE, freeze_epoch=99),
             "b": EpochScheduler(second, BaselineSchedule(target=0.5), freeze_epoch=0),
-        },
+        }
     )
     scheduler.epoch_step(1)
     scheduler.step()

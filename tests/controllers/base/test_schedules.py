@@ -63,15 +63,11 @@ def test_a_schedule_over_negative_epochs_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [PolynomialSchedule, ExponentialSchedule, BiasedExponentialSchedule],
+    "kind", [PolynomialSchedule, ExponentialSchedule, BiasedExponentialSchedule]
 )
 @given(bounds=st.tuples(LEVELS, LEVELS), epochs=EPOCHS, at=st.floats(0, 60))
 def test_a_schedule_rises_from_its_start_to_its_target(
-    kind: type[ExponentialSchedule],
-    bounds: tuple[float, float],
-    epochs: int,
-    at: float,
+    kind: type[ExponentialSchedule], bounds: tuple[float, float], epochs: int, at: float
 ) -> None:
     low, high = sorted(bounds)
     schedule = kind(initial=low, target=high, epochs=epochs)
@@ -82,17 +78,14 @@ def test_a_schedule_rises_from_its_start_to_its_target(
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [PolynomialSchedule, ExponentialSchedule, BiasedExponentialSchedule],
+    "kind", [PolynomialSchedule, ExponentialSchedule, BiasedExponentialSchedule]
 )
 @given(
     bounds=st.tuples(LEVELS, LEVELS).filter(lambda pair: pair[0] != pair[1]),
     epochs=st.integers(1, 50),
 )
 def test_both_ends_are_hit_to_the_last_bit(
-    kind: type[ExponentialSchedule],
-    bounds: tuple[float, float],
-    epochs: int,
+    kind: type[ExponentialSchedule], bounds: tuple[float, float], epochs: int
 ) -> None:
     low, high = sorted(bounds)
     schedule = kind(initial=low, target=high, epochs=epochs)
@@ -101,11 +94,7 @@ def test_both_ends_are_hit_to_the_last_bit(
 
 def test_cubic_is_zhu_and_guptas_curve_whatever_the_power() -> None:
     params = SparsityParams(
-        schedule="cubic",
-        sparsity_target=0.8,
-        sparsity_target_epoch=4,
-        power=1,
-        concave=False,
+        schedule="cubic", sparsity_target=0.8, sparsity_target_epoch=4, power=1, concave=False
     )
     # s_f + (s_i - s_f) (1 - t)^3, equation 1 of arXiv:1710.01878
     expected = [0.8 - 0.8 * (1 - epoch / 4) ** 3 for epoch in range(5)]

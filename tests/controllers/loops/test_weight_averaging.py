@@ -24,7 +24,7 @@ ITEMS = {
             "warmup_end_epoch": 2,
             "importance_regularization_factor": 0.1,
             "enable_structured_masking": False,
-        },
+        }
     },
     "weight_clustering": {},
     "entropy_constraint": {},

@@ -67,7 +67,7 @@ def test_masks_save_in_proportion_to_what_they_remove() -> None:
     macs = counted()
     half = torch.tensor([1, 1, 0, 0]).view(4, 1, 1, 1).bool()
     assert macs.saved({"0.weight": half, "0.bias": half}) == pytest.approx(
-        0.5 * macs.by_weight["0.weight"] / macs.total,
+        0.5 * macs.by_weight["0.weight"] / macs.total
     )
 
 

@@ -61,7 +61,7 @@ def test_a_relu_that_the_grid_does_not_imply_is_in_the_way(
 def test_unsigned_tensors_are_named_for_tensorrt(reasons_for: Callable[..., list[str]]) -> None:
     text = MODEL % ("uint8[1,1,4,4]", 0, "b", GOOD)
     assert reasons_for(text, "tensorrt") == [
-        "its first operand is UINT8 with a zero point, and tensorrt wants int8 without one",
+        "its first operand is UINT8 with a zero point, and tensorrt wants int8 without one"
     ]
 
 

@@ -40,7 +40,7 @@ def test_scale_that_is_computed_is_refused() -> None:
         """
         g (float[2] x, float s) => (float[2] y) <int32 z = {0}>
         { y = nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255> (x, s, z) }
-        """,
+        """
     )
     with pytest.raises(ExportError, match=r"quantizer of 'x' computes its scale .* Freeze"):
         grid_of(model.graph[0])

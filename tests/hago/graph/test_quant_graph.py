@@ -158,7 +158,7 @@ def test_the_first_descriptor_that_is_wide_enough_is_taken(graph: hago.QuantGrap
             "conv": (
                 Descriptor(inputs=("int4",), output="int32"),
                 Descriptor(inputs=("int8",), output="int32"),
-            ),
+            )
         },
     )
     topology = hago.quantize_topology(graph, two)

@@ -102,10 +102,7 @@ def test_weights_alone_count_a_tied_one_once() -> None:
     assert found.bits == {"embedding.weight": 8, "hidden.weight": 4}
     assert found.size_bytes == limit
     by_scope = quantize_weights(
-        model,
-        bits=4,
-        int8_scopes=["{function}embedding", "{re}head"],
-        example_inputs=TOKENS,
+        model, bits=4, int8_scopes=["{function}embedding", "{re}head"], example_inputs=TOKENS
     )
     with torch.no_grad():
         torch.testing.assert_close(found.model(TOKENS), by_scope(TOKENS), rtol=0, atol=0)

@@ -13,11 +13,7 @@ from torch import Tensor, nn
 from language_models import language_model, token_batches
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.quantization.blocks.block_calls import advanced, block_calls, find_blocks
-from nncfx.quantization.blocks.block_engine import (
-    WeightSettings,
-    quantize_block,
-    quantize_blocks,
-)
+from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_block, quantize_blocks
 from nncfx.quantization.blocks.weight_formats import WeightFormat
 from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear
 
@@ -29,9 +25,7 @@ def error(model: nn.Module, exact: nn.Module) -> float:
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2"])
-def test_gptq_in_the_order_of_the_blocks_is_nearer_than_rounding(
-    kind: str,
-) -> None:
+def test_gptq_in_the_order_of_the_blocks_is_nearer_than_rounding(kind: str) -> None:
     model = language_model(kind)
     before = copy.deepcopy(model.state_dict())
     errors = {

@@ -121,9 +121,7 @@ def test_recurrent_layers_are_decoded_when_they_are_read() -> None:
     assert not dict(packed.memory.named_parameters(recurse=False)).keys() & {"weight_ih_l0"}
 
 
-def test_what_cannot_be_packed_stays_rounded_and_is_told(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_cannot_be_packed_stays_rounded_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
     model = nn.Sequential(nn.Conv1d(4, 4, 3), nn.ReLU(), nn.Conv1d(4, 4, 3)).eval()
     model[2].weight = model[0].weight
     x = torch.randn(2, 4, 9)

@@ -14,11 +14,7 @@ from torch import nn
 import nncfx
 from language_models import language_model
 from nncfx.errors import StorageError
-from nncfx.quantization.blocks.block_engine import (
-    WeightSettings,
-    _warn_unscaled,
-    quantize_blocks,
-)
+from nncfx.quantization.blocks.block_engine import WeightSettings, _warn_unscaled, quantize_blocks
 from nncfx.quantization.blocks.weight_formats import WeightFormat
 from nncfx.quantization.packing.pack_weights import unpack_weights
 from nncfx.quantization.packing.records import packed_again, packed_records
@@ -197,9 +193,7 @@ def test_tables_with_a_forward_of_their_own_keep_it(
     assert torch.equal(logits(again), logits(small))
 
 
-def test_what_of_gemma_stays_as_it_is_is_told(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_of_gemma_stays_as_it_is_is_told(caplog: pytest.LogCaptureFixture) -> None:
     _warn_unscaled.cache_clear()  # it speaks once
     settings = WeightSettings(weights="int8", group_size=32, method="round", scales="awq")
     small = quantize_blocks(gemma3(), [{"input_ids": TOKENS}], settings, rest="int8")

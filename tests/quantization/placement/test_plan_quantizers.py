@@ -169,7 +169,7 @@ def test_what_is_joined_with_a_constant_is_quantized_behind_it(*, is_parameter: 
 
     plan = planned(Joined(), inputs=torch.ones(1, 4))
     assert [str(site) for one in plan.activations for site in one.sites] == [
-        "Joined/cat_0|OUTPUT0",
+        "Joined/cat_0|OUTPUT0"
     ]
 
 
@@ -319,7 +319,7 @@ def test_a_matrix_product_with_a_parameter_has_a_scale_per_column() -> None:
 def test_ignored_and_other_than_target_scopes_stay_in_float_with_the_reason() -> None:
     ignored = planned(Chain(), ignored_scopes=("{function}linear",))
     assert [(one.kind, one.reason) for one in ignored.float_operations] == [
-        ("linear", "it is in the ignored scopes"),
+        ("linear", "it is in the ignored scopes")
     ]
     targeted = planned(Chain(), target_scopes=("{function}linear",))
     assert [one.parameter for one in targeted.weights] == ["fc.weight"]
@@ -468,11 +468,11 @@ def test_of_a_recurrent_layer_only_the_weights_are_integers_and_that_is_told() -
     without = "has no integer kernel for it"
     mend = "nncfx.quantize_weights, called next, stores its weights in 8 bits"
     assert [(one.kind, one.reason) for one in plan.float_operations] == [
-        ("recurrent", f"onnxruntime {without}; its weights are stored as int8 all the same"),
+        ("recurrent", f"onnxruntime {without}; its weights are stored as int8 all the same")
     ]
     other = planned(Recurrent(), hardware_named("tensorrt"), inputs=torch.ones(3, 2, 4))
     assert [(one.kind, one.reason) for one in other.float_operations] == [
-        ("recurrent", f"tensorrt {without}; {mend}"),
+        ("recurrent", f"tensorrt {without}; {mend}")
     ]
 
 

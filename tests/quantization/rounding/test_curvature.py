@@ -3,11 +3,7 @@
 import torch
 from torch import Tensor
 
-from nncfx.quantization.rounding.curvature import (
-    curvature,
-    reconstruction_errors,
-    replace_columns,
-)
+from nncfx.quantization.rounding.curvature import curvature, reconstruction_errors, replace_columns
 
 
 def moments(inputs: int, examples: int = 400) -> Tensor:
@@ -44,9 +40,7 @@ def test_one_column_set_to_zero_is_made_up_for_by_least_squares_and_the_loss_is_
     known = curvature(given)
     gone, rest = int(known.order[0]), known.order[1:]
     found, lost = replace_columns(
-        weight,
-        known,
-        lambda _, __: lambda column, values: values * (column > 0),
+        weight, known, lambda _, __: lambda column, values: values * (column > 0)
     )
     back = known.order.argsort()
     damped = given.double() + torch.diag(known.damping[back])

@@ -14,11 +14,7 @@ from nncfx.quantization.rounding import layer_rounding
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
 from nncfx.quantization.rounding.gptq import gptq
 from nncfx.quantization.rounding.input_moments import input_moments
-from nncfx.quantization.rounding.layer_rounding import (
-    ROUNDINGS,
-    Rounding,
-    round_weights,
-)
+from nncfx.quantization.rounding.layer_rounding import ROUNDINGS, Rounding, round_weights
 from nncfx.quantization.weight_only import quantize_weights
 from nncfx.tracing import Insertion, Priority, WeightSite
 

@@ -28,8 +28,7 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_names_the_extra(
-    exported: ExportResult,
-    monkeypatch: pytest.MonkeyPatch,
+    exported: ExportResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"'onnxruntime' is not .*'nncfx\[onnxruntime\]'"):

@@ -16,8 +16,7 @@ from nncfx.runtimes import BuildOptions, runtime_named
 
 
 def test_a_missing_package_names_the_extra(
-    exported: ExportResult,
-    monkeypatch: pytest.MonkeyPatch,
+    exported: ExportResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(MissingExtraError, match=r"'openvino' is not .*'nncfx\[openvino\]'"):
@@ -25,10 +24,7 @@ def test_a_missing_package_names_the_extra(
 
 
 def test_a_compiled_model_is_kept_and_gives_the_same_outputs(
-    exported: ExportResult,
-    inputs: torch.Tensor,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    exported: ExportResult, inputs: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the file that it was compiled from is not read into a model again."""
     outputs, read = [], []

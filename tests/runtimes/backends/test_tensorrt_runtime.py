@@ -34,9 +34,7 @@ def built(
 
 @pytest.fixture(scope="module")
 def int8(
-    exported: ExportResult,
-    inputs: torch.Tensor,
-    in_int8: Callable[[Path, torch.Tensor], Path],
+    exported: ExportResult, inputs: torch.Tensor, in_int8: Callable[[Path, torch.Tensor], Path]
 ) -> Path:
     return in_int8(exported.path, inputs)
 
@@ -100,12 +98,7 @@ def test_a_model_of_16_bits_makes_a_smaller_engine(dtype: torch.dtype, tmp_path:
         path = tmp_path / f"{len(sizes)}.onnx"
         # ONNX knows convolutions of bfloat16 from operator set 22 on.
         export_onnx(
-            model.to(kind),
-            path,
-            inputs.to(kind),
-            dynamic_batch=False,
-            opset=22,
-            target="tensorrt",
+            model.to(kind), path, inputs.to(kind), dynamic_batch=False, opset=22, target="tensorrt"
         )
         sizes.append(built(path).facts.size_bytes)
     assert sizes[1] < 0.75 * sizes[0]

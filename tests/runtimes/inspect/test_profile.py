@@ -10,11 +10,7 @@ from torch import nn
 
 from nncfx.errors import ArgumentError
 from nncfx.export import ExportResult, export_onnx
-from nncfx.runtimes import (
-    UNATTRIBUTED,
-    compare_profiles,
-    profile_layers,
-)
+from nncfx.runtimes import UNATTRIBUTED, compare_profiles, profile_layers
 
 
 def test_fused_layers_are_their_convolutions(exported: ExportResult, inputs: torch.Tensor) -> None:
@@ -33,8 +29,7 @@ def test_the_total_is_that_of_the_layers(exported: ExportResult, inputs: torch.T
 
 
 def test_without_names_all_time_is_the_runtimes(
-    exported: ExportResult,
-    inputs: torch.Tensor,
+    exported: ExportResult, inputs: torch.Tensor
 ) -> None:
     profile = profile_layers(exported, inputs, modules={}, threads=1)
     assert [layer.module for layer in profile.layers] == [UNATTRIBUTED]
@@ -62,9 +57,7 @@ def test_two_files_are_profiled_in_turns(exported: ExportResult, inputs: torch.T
 
 @pytest.mark.parametrize("runs", [0, 10_001])
 def test_a_number_of_runs_out_of_range_is_refused(
-    exported: ExportResult,
-    inputs: torch.Tensor,
-    runs: int,
+    exported: ExportResult, inputs: torch.Tensor, runs: int
 ) -> None:
     with pytest.raises(ArgumentError, match=f"runs is {runs}"):
         profile_layers(exported, inputs, modules={}, runs=runs)

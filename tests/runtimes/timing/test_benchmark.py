@@ -58,9 +58,7 @@ def test_a_module_is_timed_where_modules_run(model: nn.Module, inputs: torch.Ten
 
 
 def test_a_module_is_exported_where_files_are_read(
-    model: nn.Module,
-    inputs: torch.Tensor,
-    exported: ExportResult,
+    model: nn.Module, inputs: torch.Tensor, exported: ExportResult
 ) -> None:
     written: list[Path] = []
 
@@ -77,8 +75,7 @@ def test_export_onnx_is_such_an_exporter(model: nn.Module, inputs: torch.Tensor)
 
 
 def test_a_module_without_exporter_is_refused_where_files_are_read(
-    model: nn.Module,
-    inputs: torch.Tensor,
+    model: nn.Module, inputs: torch.Tensor
 ) -> None:
     with pytest.raises(RuntimeFailure, match=r"reads ONNX files.*export=nncfx.export.export_onnx"):
         benchmark(model, inputs)
@@ -90,9 +87,7 @@ def test_an_unknown_runtime_is_refused(exported: ExportResult, inputs: torch.Ten
 
 
 def test_sessions_are_timed_on_the_same_inputs(
-    exported: ExportResult,
-    model: nn.Module,
-    inputs: torch.Tensor,
+    exported: ExportResult, model: nn.Module, inputs: torch.Tensor
 ) -> None:
     with (
         runtime_named("onnxruntime").build(exported, BuildOptions(threads=1)) as fast,

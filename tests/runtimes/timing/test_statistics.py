@@ -25,9 +25,7 @@ def direct_bootstrap(rounds: list[list[float]], resamples: int, seed: int) -> li
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(
-        st.lists(st.integers(0, 9).map(float), min_size=1, max_size=9),
-        min_size=1,
-        max_size=9,
+        st.lists(st.integers(0, 9).map(float), min_size=1, max_size=9), min_size=1, max_size=9
     ),
     st.integers(0, 99),
 )
@@ -88,8 +86,7 @@ def single(samples: Array) -> list[list[float]]:
     ],
 )
 def test_the_95_percent_interval_holds_the_median_in_93_to_97_percent(
-    draw: object,
-    median: float,
+    draw: object, median: float
 ) -> None:
     assert 0.93 <= covered(draw, median, trials=1000) <= 0.97
 

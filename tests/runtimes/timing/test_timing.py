@@ -103,9 +103,7 @@ def test_the_measurement_ends_with_its_seconds() -> None:
 def test_a_clock_that_does_not_see_a_call_still_ends() -> None:
     machine = Machine()
     timing = measure(
-        machine.call("a", lambda _: 0.0),
-        plan=TimingPlan(seconds=0.0),
-        clock=machine.clock,
+        machine.call("a", lambda _: 0.0), plan=TimingPlan(seconds=0.0), clock=machine.clock
     )
     assert timing.median_ms == 0.0
 
@@ -164,8 +162,7 @@ def test_the_garbage_collector_wakes_after_a_failure() -> None:
     ],
 )
 def test_a_plan_that_cannot_be_carried_out_is_refused(
-    settings: dict[str, float],
-    message: str,
+    settings: dict[str, float], message: str
 ) -> None:
     with pytest.raises(ArgumentError, match=message):
         TimingPlan(**settings)  # type: ignore[arg-type]  # wrong on purpose

@@ -23,9 +23,7 @@ from nncfx.schemes import (
 levels = st.floats(0, 1, exclude_max=True)
 # few distinct values, so that ties are the rule
 tied_weights = st.lists(
-    st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12),
-    min_size=1,
-    max_size=4,
+    st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=12), min_size=1, max_size=4
 )
 
 
@@ -63,9 +61,7 @@ def test_the_local_count_is_exact_in_each_tensor(rows: list[list[float]], level:
 
 @given(rows=tied_weights, level=levels, scale=st.sampled_from([0.5, 2.0, 1024.0, -4.0]))
 def test_scaling_all_weights_keeps_the_mask(
-    rows: list[list[float]],
-    level: float,
-    scale: float,
+    rows: list[list[float]], level: float, scale: float
 ) -> None:
     tensors = as_tensors(rows)
     scaled = {name: tensor * scale for name, tensor in tensors.items()}
@@ -85,8 +81,7 @@ def test_the_minimum_keeps_every_tensor_alive(rows: list[list[float]], level: fl
 
 def test_a_weak_tensor_keeps_its_largest_weight() -> None:
     masks = magnitude_mask(
-        {"weak": torch.tensor([0.1, 0.3, 0.2]), "strong": torch.tensor([9.0, 8.0, 7.0])},
-        0.5,
+        {"weak": torch.tensor([0.1, 0.3, 0.2]), "strong": torch.tensor([9.0, 8.0, 7.0])}, 0.5
     )
     assert masks["weak"].tolist() == [False, True, False]
     assert masks["strong"].tolist() == [True, True, False]
@@ -188,10 +183,7 @@ def test_no_set_is_emptied() -> None:
     seed=st.integers(0, 99),
 )
 def test_kept_counts_are_multiples_of_align(
-    sizes: list[int],
-    level: float,
-    align: int,
-    seed: int,
+    sizes: list[int], level: float, align: int, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     scores = [torch.rand(size, generator=generator) for size in sizes]
@@ -206,8 +198,7 @@ def test_level_zero_keeps_groups_that_no_multiple_of_align_holds() -> None:
 
 
 def test_masks_cover_producers_followers_and_consumers_but_no_buffer(
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     keep = [torch.ones(n, dtype=torch.bool) for n in (8, 12, 20)]
     keep[0][5] = False
@@ -220,8 +211,7 @@ def test_masks_cover_producers_followers_and_consumers_but_no_buffer(
 
 
 def test_masks_of_two_axes_of_one_weight_are_both_applied(
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     keep = [torch.ones(n, dtype=torch.bool) for n in (8, 12, 20)]
     keep[0][0] = keep[1][1] = False
@@ -231,8 +221,7 @@ def test_masks_of_two_axes_of_one_weight_are_both_applied(
 
 
 def test_a_group_takes_all_its_columns_after_a_flatten(
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     keep = [torch.ones(n, dtype=torch.bool) for n in (8, 12, 20)]
     keep[1][2] = False
@@ -241,8 +230,7 @@ def test_a_group_takes_all_its_columns_after_a_flatten(
 
 
 def test_groups_are_set_to_zero_as_the_masks_say(
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     keep = [torch.ones(n, dtype=torch.bool) for n in (8, 12, 20)]
     keep[0][5] = keep[1][2] = keep[1][0] = keep[2][19] = False
@@ -258,8 +246,7 @@ def test_groups_are_set_to_zero_as_the_masks_say(
 
 
 def test_nothing_is_set_to_zero_where_a_weight_is_missing(
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     weights = dict(convnet.named_parameters())
     before = {name: one.detach().clone() for name, one in weights.items()}
@@ -271,20 +258,16 @@ def test_nothing_is_set_to_zero_where_a_weight_is_missing(
 
 
 def test_masks_of_the_wrong_length_are_refused(
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     with pytest.raises(ArgumentError, match=r"have \[8, 12, 20\] groups"):
         group_masks(
-            convnet_channels,
-            [torch.ones(8, dtype=torch.bool)],
-            dict(convnet.named_parameters()),
+            convnet_channels, [torch.ones(8, dtype=torch.bool)], dict(convnet.named_parameters())
         )
 
 
 def test_pruning_everything_is_refused_before_anything_changes(
-    convnet: nn.Module,
-    convnet_channels: Channels,
+    convnet: nn.Module, convnet_channels: Channels
 ) -> None:
     weights = dict(convnet.named_parameters())
     before = {name: one.clone() for name, one in weights.items()}

@@ -42,9 +42,7 @@ def test_an_all_zero_weight_is_no_division_by_zero() -> None:
     factor=st.sampled_from([0.5, 1.0, 4.0]),
 )
 def test_counts_are_exact_with_ties_and_scaling_keeps_the_mask(
-    values: list[int],
-    level: float,
-    factor: float,
+    values: list[int], level: float, factor: float
 ) -> None:
     weight = torch.tensor(values, dtype=torch.float64)
     masks = magnitude_mask({"w": weight}, level)

@@ -34,9 +34,7 @@ def test_a_direct_ranking_is_the_sorted_one(rows: list[list[float]], count: int)
     sample=st.integers(1, 30),
 )
 def test_a_bracketed_ranking_is_the_sorted_one(
-    rows: list[list[float]],
-    count: int,
-    sample: int,
+    rows: list[list[float]], count: int, sample: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranking, "_DIRECT", 4)

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from nncfx.errors import ArgumentError, CompressionError, SearchError
-from nncfx.search import (
-    Observation,
-    Study,
-    find_level,
-    optimize_objective,
-    paired_difference,
-)
+from nncfx.search import Observation, Study, find_level, optimize_objective, paired_difference
 
 DENSE, THRESHOLD = 0.93, 0.91
 

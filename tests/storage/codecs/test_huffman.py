@@ -11,7 +11,7 @@ from nncfx.storage.codecs.byte_reader import ByteReader, varint
 from nncfx.storage.codecs.prefix_code import pack_lengths
 
 SYMBOLS = st.lists(st.integers(0, 300), min_size=1, max_size=400).map(
-    lambda s: np.array(s, dtype=np.uint16),
+    lambda s: np.array(s, dtype=np.uint16)
 )
 
 

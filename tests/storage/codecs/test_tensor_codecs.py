@@ -35,7 +35,7 @@ def kept(share: float, values: np.ndarray) -> np.ndarray:
         st.sampled_from([np.uint8, np.uint16, np.uint32, np.uint64]),
         st.integers(0, 200),
         elements=st.integers(0, 255) | st.just(0),
-    ),
+    )
 )
 def test_words_come_back(words: np.ndarray) -> None:
     codec, payload = encode_words(words)

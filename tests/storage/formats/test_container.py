@@ -73,7 +73,7 @@ def headed(text: bytes, payload: bytes) -> bytes:
             hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=9),
         ),
         max_size=5,
-    ),
+    )
 )
 def test_tensors_come_back_bit_for_bit(tensors: dict[str, np.ndarray]) -> None:
     data = pack(Contents(tensors={name: bits_of(value) for name, value in tensors.items()}))

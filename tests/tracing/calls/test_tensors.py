@@ -91,5 +91,5 @@ def test_own_tensors_are_the_modules_not_its_childrens() -> None:
     model = nn.Sequential(nn.BatchNorm1d(2))
     assert own_tensors(model) == {}
     assert list(own_tensors(model[0])) == [
-        *("weight", "bias", "running_mean", "running_var", "num_batches_tracked"),
+        *("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
     ]

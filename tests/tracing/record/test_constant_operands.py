@@ -243,7 +243,7 @@ def test_what_an_input_changes_is_no_weight() -> None:
     plan = plan_quantizers(model.nncf.graph, hardware_named("onnxruntime"))
     assert not plan.quantizers
     assert [one.reason for one in plan.float_operations if one.kind == "conv"] == [
-        "its weight is computed from an input of the model",
+        "its weight is computed from an input of the model"
     ]
 
 
