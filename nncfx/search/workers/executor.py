@@ -60,6 +60,7 @@ class Executor(Protocol):
 
         Raises:
             MachineError: memory, disk or device of a worker failed.
+            ArgumentError: what was evaluated, or came of it, cannot be pickled.
         """
         ...
 
