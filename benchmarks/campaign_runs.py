@@ -48,7 +48,8 @@ class Run:
             trained is the thin network, whose steps cost as much less.
         branches: The same of residual branches, before filters.
         lasso: Of "filters": the weight of the group lasso until the level is reached.
-        wait: Of "filters": fraction of the steps without a level, at the beginning.
+        wait: Of "filters" and "movement": fraction of the steps without a level, at the
+            beginning; scores learn in them.
         mean_of: Result files of one thin network, in float16: nothing is trained, the result has
             the means of their weights and statistics (Izmailov et al., Averaging Weights Leads to
             Wider Optima and Better Generalization, 2018).
@@ -207,7 +208,8 @@ def _movement(run: Run) -> dict[str, Any]:
     return {
         "algorithm": "movement_sparsity",
         "params": {
-            "warmup_start_epoch": 1,  # a score knows nothing before
+            # a score knows nothing at first
+            "warmup_start_epoch": max(1, run.epoch(run.wait)),
             "warmup_end_epoch": run.epoch(run.reach),
             "sparsity_target": run.level,
             "importance_regularization_factor": 0,

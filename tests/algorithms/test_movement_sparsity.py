@@ -83,6 +83,20 @@ def test_the_first_threshold_masks_a_thousandth_counting_blocks_by_their_size() 
     assert threshold_at(0.001, [(singles, 1), (blocks, 1000)]) == 0.5
 
 
+@pytest.mark.parametrize("share", [1, 7])
+@pytest.mark.parametrize("level", [0.0, 0.3, 0.8, 0.999])
+def test_the_threshold_is_the_first_score_in_order_that_is_above_the_level(
+    level: float, share: int
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randint(0, 50, (2, 501), generator=generator).float()
+    expected = scores.flatten().tolist()
+    expected.sort()
+    gone = int(len(expected) * share * level) // share
+    found = threshold_at(level, [(scores[0], share), (scores[1], share)])
+    assert found == expected[gone]
+
+
 def test_a_level_that_is_asked_for_rises_as_a_cubic_and_is_met_exactly() -> None:
     params = {"sparsity_target": 0.75, "enable_structured_masking": False}
     controller, _ = applied(params=params)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.controllers.masks.exact_hook import ExactHook, fractions
+from nncfx.schemes.masks.ranking import kth_largest
 
 
 def above(importance: Tensor, threshold: Tensor) -> Tensor:
@@ -34,6 +35,12 @@ def threshold_at(level: float, importances: Sequence[tuple[Tensor, int]]) -> flo
     >>> threshold_at(0.001, [(torch.arange(2000.0), 1)])
     2.0
     """
+    shares = {n for _, n in importances}
+    if len(shares) == 1:
+        # every step asks: a search takes an eighth of the time of a sort
+        count, share = sum(one.numel() for one, _ in importances), shares.pop()
+        gone = int(count * share * level) // share
+        return kth_largest([one.detach().flatten() for one, _ in importances], count - gone)
     scores, order, gone = _ranked(level, importances)
     return float(scores[order[gone]])
 

@@ -116,7 +116,7 @@ def largest_of_all(parts: Sequence[Part], count: int) -> list[Tensor]:
 
 def ranked_together(parts: Sequence[Part], count: int) -> list[Largest]:
     """Return what `largest_of_all` does, before masks are made of it."""
-    dtype = functools.reduce(torch.promote_types, (part.dtype for part in parts))
+    dtype = _dtype(parts)
     if count >= sum(part.numel() for part in parts):
         return [Largest(part, dtype, -math.inf) for part in parts]
     if count <= 0:
@@ -125,17 +125,26 @@ def ranked_together(parts: Sequence[Part], count: int) -> list[Largest]:
         for one in none:
             one.drop(one.count)
         return none
-    sizes = [
-        min(_DIRECT, part.numel() - start)
-        for part in parts
-        for start in range(0, part.numel(), _DIRECT)
-    ]
-    threshold = _kth_largest(lambda: _pieces(parts, dtype), sizes, count)
+    threshold = kth_largest(parts, count)
     found = [Largest(part, dtype, threshold) for part in parts]
     surplus = sum(one.count for one in found) - count
     for one in reversed(found):
         surplus -= one.drop(surplus)
     return found
+
+
+def kth_largest(parts: Sequence[Part], count: int) -> float:
+    """Return the `count`-th largest entry of flat `parts` together, 1 the largest; not NaN."""
+    sizes = [
+        min(_DIRECT, part.numel() - start)
+        for part in parts
+        for start in range(0, part.numel(), _DIRECT)
+    ]
+    return _kth_largest(lambda: _pieces(parts, _dtype(parts)), sizes, count)
+
+
+def _dtype(parts: Iterable[Part]) -> torch.dtype:
+    return functools.reduce(torch.promote_types, (part.dtype for part in parts))
 
 
 def _pieces(parts: Iterable[Part], dtype: torch.dtype) -> Iterator[Tensor]:
