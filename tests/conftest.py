@@ -1,12 +1,18 @@
 """Hooks, models by name, and shorter proofs."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from small_models import CASES, Case
+
+_ROOT = str(Path(__file__).parents[1])
+# scripts that tests start import what is tested, and not another checkout that is installed
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_ROOT, os.environ.get("PYTHONPATH")]))
 
 
 class Halve(nn.Module):

@@ -21,6 +21,7 @@ from nncfx.errors import ArgumentError, ExportError, MissingExtraError
 from nncfx.export.capture.captured_program import captured_program, check_other_sizes
 from nncfx.export.capture.dynamic_batch import (
     Call,
+    as_lists,
     axes_by_argument,
     batch_size,
     batched_call,
@@ -256,7 +257,8 @@ def _open_axes(
     batch: Call = pytree.tree_map(lambda _: None, call)
     if dynamic_batch:
         call, batch = batched_call(call)
-    return call, opened(axes_by_argument(model, batch), axes_by_argument(model, call), wanted)
+    axes = opened(axes_by_argument(model, batch), axes_by_argument(model, call), wanted)
+    return call, as_lists(axes)
 
 
 def _capture(

@@ -102,6 +102,23 @@ def _check_axes(name: str, tensor: torch.Tensor, by_axis: Mapping[int, str]) -> 
             )
 
 
+def as_lists(axes: Any) -> Any:  # noqa: ANN401 (a tree of any shape)
+    """Return `axes` with lists for what is of a registered class: torch.export compares by these.
+
+    >>> as_lists({"image": ({0: "batch"}, None)})
+    {'image': ({0: 'batch'}, None)}
+    """
+    own = [kind for kind in pytree.SUPPORTED_NODES if kind not in pytree.BUILTIN_TYPES]
+
+    def listed(node: Any) -> Any:  # noqa: ANN401 (as above)
+        flattened = pytree.SUPPORTED_NODES.get(type(node))
+        if flattened is None:
+            return node
+        return [as_lists(one) for one in flattened.flatten_fn(node)[0]]
+
+    return pytree.tree_map(listed, axes, is_leaf=lambda node: type(node) in own)
+
+
 def _merged(
     leaf: object, axes: Mapping[int, Any] | None, by_axis: Mapping[int, str]
 ) -> Mapping[int, Any] | None:

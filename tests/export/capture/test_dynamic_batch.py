@@ -73,3 +73,34 @@ def test_options_of_a_forward_have_an_open_batch(tmp_path: Path) -> None:
     [found] = run_file(path, {"x": x, "scale": scale})
     torch.testing.assert_close(torch.as_tensor(found), model(x, scale=scale).detach())
     assert "forward" not in vars(model)
+
+
+@dataclass
+class Pair:
+    """Registered with torch.export."""
+
+    x: Tensor
+    scales: list[Tensor]
+
+
+torch.export.register_dataclass(Pair)
+
+
+class ScaledPair(nn.Module):
+    """Takes its tensors in a dataclass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, pair: Pair) -> Tensor:
+        return self.linear(pair.x) * pair.scales[0]
+
+
+def test_tensors_in_a_registered_dataclass_have_an_open_batch(tmp_path: Path) -> None:
+    model, path = ScaledPair().eval(), tmp_path / "pair.onnx"
+    export_onnx(model, path, (Pair(torch.randn(2, 3), [torch.rand(2, 1)]),))
+    x, scale = torch.randn(5, 3), torch.rand(5, 1)
+    [found] = run_file(path, {"pair_x": x, "pair_scales_0": scale})
+    expected = model(Pair(x, [scale])).detach()
+    torch.testing.assert_close(torch.as_tensor(found), expected)
