@@ -3,14 +3,15 @@
 It writes `logsigmoid` as the logarithm of a sigmoid, which is 0 where the argument is below -88;
 `logaddexp` as the logarithm of a sum of powers, which overflows above 88; `log1p` and `expm1`
 without what they are there for; a mean of `scatter_reduce` as the last value; attention such that
-a query that may look at no key gets the mean of all values, or NaN, where torch gives 0; and a
-smoothed resize (antialias) by the sizes, where the factor that was asked for is another one.
+a query that may look at no key gets the mean of all values, or NaN, where torch gives 0; a smoothed
+resize (antialias) by the sizes, where the factor that was asked for is another one; and `squeeze`
+as it is where the axis is longer than 1, which torch leaves and ONNX refuses.
 
 To be imported where a file is written: it needs onnxscript.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import onnx_ir as ir
@@ -38,6 +39,8 @@ def exact_translations() -> Mapping[Any, Callable[..., Any]]:
         aten.scatter_add.default: _scatter_add,
         aten.scatter_reduce.two: _scatter_reduce,
         aten.scaled_dot_product_attention.default: _attention,
+        aten.squeeze.dim: _squeeze,
+        aten.squeeze.dims: _squeeze,
         aten._upsample_bilinear2d_aa.default: _smooth_linear,  # noqa: SLF001 (torch's own name)
         aten._upsample_bicubic2d_aa.default: _smooth_cubic,  # noqa: SLF001 (as above)
     }
@@ -138,6 +141,12 @@ def _attention(
         attn_mask.dtype = query.dtype
     result = nn.aten_scaled_dot_product_attention(query, key, value, attn_mask, *others, **named)
     return op.Where(op.IsNaN(result), zero, result)
+
+
+def _squeeze(self: Any, dim: int | Sequence[int]) -> Any:
+    axes = [dim] if isinstance(dim, int) else dim
+    gone = [one for one in axes if len(self.shape) and self.shape[one] == 1]
+    return op.Squeeze(self, op.Constant(value_ints=gone)) if gone else op.Identity(self)
 
 
 def _smooth_linear(self: Any, *how: Any) -> Any:

@@ -59,6 +59,10 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "largest of all": lambda x: F.adaptive_max_pool2d(x, 1),
     "largest of boxes": lambda x: F.adaptive_max_pool3d(x[:, None], (2, 3, 1)),
     "product": lambda x: scattered(x, "prod", include_self=True),
+    "an axis that is no longer than 1": lambda x: x[:, :1].squeeze(1) * 2,
+    "an axis that is longer": lambda x: x.squeeze(1).squeeze(-1) * 2,
+    "one of two axes that is longer": lambda x: x[:, :1].squeeze((1, -1)) * 2,
+    "the axis of a number": lambda x: x.sum().squeeze(0) * 2,
 }
 
 
