@@ -11,6 +11,7 @@ from torch import Tensor
 from nncfx.errors import ArgumentError
 from nncfx.float64 import in_float64
 from nncfx.schemes.rate_distortion.rounding import short_step
+from nncfx.sorting import ascending
 
 DENSE_BITS: Final = 32
 """Of a weight that nothing was done to."""
@@ -101,7 +102,7 @@ def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, Entro
         for name, one in flat.items()
     }
     # sorted, so that thresholds are looked up among weights, and not weights among thresholds
-    flat = {name: one.sort().values for name, one in flat.items()}
+    flat = {name: ascending(one) for name, one in flat.items()}
     budget = bits * sum(one.numel() for one in flat.values())
     low, high = _SHARES
     found: dict[str, EntropyGrid] = {}
@@ -145,7 +146,7 @@ def grid_step(values: Tensor) -> float | None:
 
 def _distinct(values: Tensor) -> Tensor:
     """Return the magnitudes of `values` above 0, each once, ascending, float64."""
-    ordered = in_float64(values).abs().sort().values
+    ordered = ascending(in_float64(values).abs())
     is_new = torch.ones_like(ordered, dtype=torch.bool)
     is_new[1:] = ordered.diff() > 0
     return ordered[is_new & (ordered > 0)]
