@@ -1,6 +1,5 @@
 """Values that the weights of a layer share, and the hook that replaces weights by them."""
 
-from collections.abc import Iterator
 from typing import Any, Final, final
 
 import torch
@@ -10,12 +9,11 @@ from typing_extensions import override
 from nncfx.controllers.masks.exact_hook import ExactHook
 from nncfx.errors import StorageError
 from nncfx.float64 import float64_device
+from nncfx.pieces import in_pieces
 from nncfx.schemes.kmeans import nearest
 
 DENSE_BITS: Final = 32
 _BYTE: Final = 256
-_PIECE: Final = 1 << 17
-"""Entries that are worked on at once: what is made of them stays in the cache."""
 
 
 def bits_of_level(level: float) -> int:
@@ -56,7 +54,7 @@ class _Shared(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, codes: Tensor, size: int, summed: bool) -> Tensor:
         dtype = torch.uint8 if size <= _BYTE else codes.dtype
         alive = torch.empty_like(codes, dtype=dtype, memory_format=torch.contiguous_format)
-        for into, each, values in _pieces(alive, codes, weight):
+        for into, each, values in in_pieces(alive, codes, weight):
             into.copy_(each * (values != 0))
         counts = _sums(weight.new_ones(1).expand(weight.shape), alive, size).clamp_(min=1)
         ctx.save_for_backward(alive, torch.ones_like(counts) if summed else counts)
@@ -77,7 +75,7 @@ def _sums(values: Tensor, codes: Tensor, size: int) -> Tensor:
     """
     has_float64 = float64_device(values) == values.device
     sums = values.new_zeros(size, dtype=torch.float64 if has_float64 else torch.float32)
-    for each, code in _pieces(values, codes):
+    for each, code in in_pieces(values, codes):
         sums.index_add_(0, code.int(), each.to(sums.dtype))
     sums[0] = 0
     return sums
@@ -87,15 +85,9 @@ def _spread(means: Tensor, codes: Tensor, like: Tensor) -> Tensor:
     """Return the entry of `means` of each code, of the dtype and shape of `like`."""
     shared = torch.empty_like(like, memory_format=torch.contiguous_format)
     means = means.to(like.dtype)
-    for into, code in _pieces(shared, codes):
+    for into, code in in_pieces(shared, codes):
         into.copy_(means.index_select(0, code.int()))
     return shared
-
-
-def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield tensors of one shape piece by piece, flat; compilers get them whole."""
-    size = max(1, tensors[0].numel()) if torch.compiler.is_compiling() else _PIECE
-    return zip(*(torch.split(one.reshape(-1), size) for one in tensors), strict=True)
 
 
 @final
