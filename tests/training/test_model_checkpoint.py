@@ -364,6 +364,29 @@ def test_a_later_version_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "x", Net())
 
 
+def test_a_later_version_is_refused_before_its_tables_are_read(tmp_path: Path) -> None:
+    later = json.dumps(
+        {"format": "nncfx.checkpoint", "version": 4, "tables": {"in": "a new form"}}
+    )
+    save_file({"a": torch.ones(1)}, tmp_path / "x", metadata={"nncfx": later})
+    with pytest.raises(StorageError, match=r"x' has version 4; this nncfx .* reads version 3"):
+        load(tmp_path / "x", Net())
+
+
+def test_a_file_that_may_not_be_read_is_not_called_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "x.safetensors", Net())
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", refused)  # tests run as root, too, who may read all
+        with pytest.raises(StorageError, match="Permission denied"):
+            read_description(tmp_path / "x.safetensors")
+
+
 def test_a_damaged_description_is_a_storage_error(tmp_path: Path) -> None:
     damaged = json.dumps({"format": "nncfx.checkpoint", "version": 1, "config": 3, "shared": {}})
     save_file({"a": torch.ones(1)}, tmp_path / "x", metadata={"nncfx": damaged})
