@@ -11,6 +11,7 @@ from torch import Tensor
 from nncfx.errors import CompressionError
 from nncfx.float64 import in_float64
 from nncfx.schemes.masks.exact_masks import check_at_least
+from nncfx.sorting import ascending
 
 KMeansInit: TypeAlias = Literal["linear", "density", "random"]
 """Where k-means starts. linear: equally spaced between the smallest and the largest value, which
@@ -44,7 +45,7 @@ def kmeans_1d(
     """
     check_at_least("k", k, 1)
     check_at_least("max_steps", max_steps, 1)
-    ordered: Tensor = in_float64(torch.sort(values.detach().flatten()).values)
+    ordered: Tensor = in_float64(ascending(values.flatten()))
     if ordered.numel() == 0 or not torch.isfinite(ordered[[0, -1]]).all():
         raise CompressionError(
             f"{ordered.numel()} weights cannot be clustered; it takes at least one, and all "

@@ -330,6 +330,7 @@ def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, st
     tensors: dict[str, Tensor] = {}
     shared: dict[str, str] = {}
     first: dict[tuple[object, ...], str] = {}
+    taken: set[int] = set()
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise StorageError(
@@ -346,8 +347,19 @@ def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, st
         if value.numel() and first.setdefault(view, name) != name:
             shared[name] = first[view]
         else:
-            tensors[name] = value.detach().clone(memory_format=torch.contiguous_format)
+            tensors[name] = _alone(value.detach(), taken)
     return tensors, shared
+
+
+def _alone(value: Tensor, taken: set[int]) -> Tensor:
+    """Return `value` if it fills memory that is not among the `taken`, else a copy of it."""
+    is_plain = type(value) is Tensor and value.is_contiguous() and not value.is_conj()
+    if is_plain and not value.is_neg() and value.untyped_storage().nbytes() == value.nbytes:
+        place = value.untyped_storage().data_ptr()
+        if place not in taken:
+            taken.add(place)
+            return value
+    return value.clone(memory_format=torch.contiguous_format)
 
 
 def _check_fit(

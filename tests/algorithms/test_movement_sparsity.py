@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
 import nncfx
 from language_models import bert
@@ -25,6 +27,23 @@ PARAMS: dict[str, Any] = {
     "importance_regularization_factor": 0.4,
     "steps_per_epoch": 2,
 }
+
+
+class Outputs(TorchDispatchMode):
+    """Collects what operations return, views aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Tensor] = []
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, Tensor) and not func.is_view:
+            self.made.append(found)
+        return found
+
+
 INPUTS = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 
 
@@ -74,6 +93,19 @@ def test_a_block_shares_its_score() -> None:
     expected = torch.ones(4, 6)
     expected[:2, 3:] = 0
     assert torch.equal(hook(torch.ones(4, 6)), expected)
+
+
+def test_the_level_is_counted_without_floats_of_the_weights_size() -> None:
+    controller, _ = applied()
+    draw_scores(controller)
+    for one in controller.masks.values():
+        one.threshold.fill_(0.5)
+        one.mask.view(-1)[::3] = 0
+    zeros = sum(int((one.effective() == 0).sum()) for one in controller.masks.values())
+    with Outputs() as outputs:
+        level = controller.level
+    assert level == zeros / (6 * 8 + 8 * 3)
+    assert not any(one.is_floating_point() and one.numel() >= 24 for one in outputs.made)
 
 
 def test_the_first_threshold_masks_a_thousandth_counting_blocks_by_their_size() -> None:

@@ -55,6 +55,35 @@ def test_a_step_moves_a_shared_value_as_deep_compression_does() -> None:
     torch.testing.assert_close(after, torch.tensor([1.7, 1.7, 7.6]))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "count"), [(torch.bfloat16, 1000), (torch.float32, 2**24 + 2**20)]
+)
+def test_many_weights_of_a_code_are_counted_and_summed_exactly(
+    dtype: torch.dtype, count: int
+) -> None:
+    # sums of bfloat16 end at 256, those of float32 at 2^24
+    weight = torch.full((count,), 0.01).to(dtype)
+    shared = shared_values(weight, torch.ones(count, dtype=torch.int32), 2)
+    assert torch.equal(shared, weight)
+
+
+def test_codes_beyond_a_byte_are_kept() -> None:
+    weight = torch.arange(1.0, 301.0, requires_grad=True)
+    codes = torch.arange(1, 301, dtype=torch.int32)
+    shared = shared_values(weight, codes, 301)
+    shared.mul(weight.detach()).sum().backward()
+    assert torch.equal(shared, weight)
+    assert torch.equal(weight.grad, weight)  # type: ignore[arg-type]
+
+
+def test_a_forward_keeps_a_byte_of_each_weight_for_its_backward() -> None:
+    kept: list[int] = []
+    weight = torch.randn(300, 1000, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.nbytes), lambda x: x):
+        shared_values(weight, torch.ones(300, 1000, dtype=torch.int32), 2)
+    assert sum(kept) == 300 * 1000 + 2 * 8
+
+
 def test_a_layer_has_one_value_less_than_codes() -> None:
     _, model = clustered(bits=3)
     stripped = nncfx.strip(model)

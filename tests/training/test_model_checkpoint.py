@@ -14,6 +14,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
 import nncfx
 from nncfx import storage
@@ -99,6 +101,41 @@ def test_a_name_that_ends_in_nncfx_is_refused_for_what_is_not_finished(
     with pytest.raises(ArgumentError, match=rf"to hold {what}.*such as 'm.safetensors'"):
         nncfx.save(tmp_path / "m.nncfx", model, None if shards else controller, shards=shards)
     assert list(tmp_path.iterdir()) == []
+
+
+class Clones(TorchDispatchMode):
+    """Counts the entries that operations copy."""
+
+    entries = 0
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.clone.default:
+            self.entries += args[0].numel()
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_save_copies_no_weight(tmp_path: Path) -> None:
+    with Clones() as clones:
+        save(tmp_path / "a.safetensors", nn.Linear(100, 100))
+    assert clones.entries == 0
+
+
+def test_tensors_in_the_memory_of_others_are_written_as_they_are(tmp_path: Path) -> None:
+    def made(values: Tensor) -> nn.Module:
+        model = nn.Linear(2, 2)
+        parts = {"whole": values, "turned": values.T, "flat": values.view(-1), "part": values[1:]}
+        for name, one in (parts | {"wide": values[:1, :1].expand(3, 3)}).items():
+            model.register_buffer(name, one)
+        return model
+
+    model = made(torch.randn(4, 5))
+    save(tmp_path / "a.safetensors", model)
+    fresh = nn.Linear(2, 2)
+    for name, one in model.named_buffers():
+        fresh.register_buffer(name, torch.zeros(one.shape))
+    read = load(tmp_path / "a.safetensors", fresh)[1].state_dict()
+    assert all(torch.equal(read[name], one) for name, one in model.state_dict().items())
 
 
 def test_shared_weights_are_written_once_and_stay_shared(tmp_path: Path) -> None:
@@ -325,6 +362,29 @@ def test_a_later_version_is_refused(tmp_path: Path) -> None:
     save_file({"a": torch.ones(1)}, tmp_path / "x", metadata={"nncfx": later})
     with pytest.raises(StorageError, match=r"has version 4; this nncfx .* reads version 3"):
         load(tmp_path / "x", Net())
+
+
+def test_a_later_version_is_refused_before_its_tables_are_read(tmp_path: Path) -> None:
+    later = json.dumps(
+        {"format": "nncfx.checkpoint", "version": 4, "tables": {"in": "a new form"}}
+    )
+    save_file({"a": torch.ones(1)}, tmp_path / "x", metadata={"nncfx": later})
+    with pytest.raises(StorageError, match=r"x' has version 4; this nncfx .* reads version 3"):
+        load(tmp_path / "x", Net())
+
+
+def test_a_file_that_may_not_be_read_is_not_called_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "x.safetensors", Net())
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", refused)  # tests run as root, too, who may read all
+        with pytest.raises(StorageError, match="Permission denied"):
+            read_description(tmp_path / "x.safetensors")
 
 
 def test_a_damaged_description_is_a_storage_error(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ Source: NNCF 2.19, "Filter pruning".
 """
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, final
@@ -199,25 +200,30 @@ class ChannelPruningController(Controller):
             return sum(not one.after for one in pruned) / len(pruned)
         return _masked_share(pruned)
 
-    def _masks_at(self, group_level: float) -> dict[str, Tensor]:
+    def _masks_at(
+        self, group_level: float, scores: Sequence[Tensor] | None = None
+    ) -> dict[str, Tensor]:
         ranking = self._subject.choice.ranking
         if ranking is None:
-            return self._masks(self._keep(group_level))
+            scores = self._scores() if scores is None else scores
+            return self._masks(self._keep(group_level, scores))
         graph, weights = self._subject.graph, self._weights()
         masks = unconstrained_masks(self.channels, weights, group_level, ranking, graph=graph)
         return self._wanted(masks)
 
-    def _keep(self, group_level: float) -> list[Tensor]:
+    def _scores(self) -> list[Tensor]:
+        """Return the scores of the groups of each prunable set."""
         choice, params = self._subject.choice, self.config.params
         if self._activity:
-            scores = [
+            return [
                 comparable(one, self._activity[one.name], normalize=choice.is_normalized)
                 for one in self.channels.prunable
             ]
-        else:
-            weights, normalize = self._weights(), choice.is_normalized
-            scores = weight_scores(self.channels, weights, params, normalize=normalize)
-        keep = choice.keep(self.channels, scores, group_level)
+        weights, normalize = self._weights(), choice.is_normalized
+        return weight_scores(self.channels, weights, params, normalize=normalize)
+
+    def _keep(self, group_level: float, scores: Sequence[Tensor]) -> list[Tensor]:
+        keep = self._subject.choice.keep(self.channels, scores, group_level)
         return without_loners(self.channels, keep, self._subject.graph)
 
     @override
@@ -273,8 +279,11 @@ class ChannelPruningController(Controller):
         Raises:
             CompressionError: no level meets the target.
         """
+        ranking = self._subject.choice.ranking
+        scores = self._scores() if ranking is None else []
+        masks_at = functools.partial(self._masks_at, scores=scores)
         low, high = 0.0, 1.0 - 2**-20
-        reached = costs.saved(self._masks_at(high))
+        reached = costs.saved(masks_at(high))
         if reached < level:
             raise CompressionError(
                 f"{self.algorithm} can save at most {reached:.3f} of the {costs.unit} of this "
@@ -286,16 +295,16 @@ class ChannelPruningController(Controller):
         # 2^-20 tells apart any two counts among a million groups
         for _ in range(20):
             middle = (low + high) / 2
-            if costs.saved(self._masks_at(middle)) < level:
+            if costs.saved(masks_at(middle)) < level:
                 low = middle
             else:
                 high = middle
-        is_capped = self._subject.choice.is_capped and costs.saved(self._masks_at(high)) > level
+        is_capped = self._subject.choice.is_capped and costs.saved(masks_at(high)) > level
         begin, end = (low, high) if is_capped else (high, low)
-        if self._subject.choice.ranking is not None:
-            return self._masks_at(begin)
-        keep = self._keep(begin)
-        for index, other in enumerate(self._keep(end)):
+        if ranking is not None:
+            return masks_at(begin)
+        keep = self._keep(begin, scores)
+        for index, other in enumerate(self._keep(end, scores)):
             tried = [*keep[:index], other, *keep[index + 1 :]]
             saved = costs.saved(self._masks(tried))
             if saved <= level if is_capped else saved >= level:

@@ -174,7 +174,7 @@ class MovementSparsityController(Controller):
 
     @override
     def _level_now(self) -> float:
-        sizes = sum(one.effective().numel() for one in self.masks.values())
+        sizes = sum(one.mask.numel() for one in self.masks.values())
         return sum(self._gone().values()) / sizes
 
     @override
@@ -185,7 +185,7 @@ class MovementSparsityController(Controller):
         return self._risen(0.0, target, progress)
 
     def _gone(self) -> dict[str, int]:
-        return {name: int((one.effective() == 0).sum()) for name, one in self.masks.items()}
+        return {name: one.gone() for name, one in self.masks.items()}
 
     @override
     def compression_stage(self) -> CompressionStage:

@@ -111,6 +111,11 @@ class MovementMask(ExactHook):
         """Return what the weight is multiplied by, of zeros and ones, without a gradient."""
         return (self.mask * self._learned()).detach()
 
+    def gone(self) -> int:
+        """Return how many entries are masked."""
+        stays = self.spread(self.importance.detach() >= self.threshold) & (self.mask != 0)
+        return stays.numel() - int(torch.count_nonzero(stays))
+
     def freeze(self, mask: Tensor) -> None:
         """Let `mask` hold from now on; scores have no say any more."""
         self.mask.copy_(mask)

@@ -1,6 +1,6 @@
 """Values that the weights of a layer share, and the hook that replaces weights by them."""
 
-from typing import Final, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor
@@ -8,9 +8,12 @@ from typing_extensions import override
 
 from nncfx.controllers.masks.exact_hook import ExactHook
 from nncfx.errors import StorageError
+from nncfx.float64 import float64_device
+from nncfx.pieces import in_pieces
 from nncfx.schemes.kmeans import nearest
 
 DENSE_BITS: Final = 32
+_BYTE: Final = 256
 
 
 def bits_of_level(level: float) -> int:
@@ -39,17 +42,52 @@ def shared_values(weight: Tensor, codes: Tensor, size: int, *, summed: bool = Fa
     >>> shared_values(weight, torch.tensor([1, 1, 1, 2], dtype=torch.int32), 3)
     tensor([2., 2., 0., 8.])
     """
-    alive = (codes > 0) & (weight != 0)
-    index = torch.where(alive, codes, 0).flatten()
-    flat = weight.flatten()
-    totals = flat.new_zeros(size).index_add(0, index, flat)
-    counts = flat.new_zeros(size).index_add(0, index, torch.ones_like(flat)).clamp(min=1)
-    means = totals / counts
-    if summed:
-        # the difference is zero exactly, and carries the gradient
-        means = means.detach() + (totals - totals.detach())
-    shared = means.index_select(0, index).view_as(weight)
-    return torch.where(alive, shared, 0.0)
+    shared: Tensor = _Shared.apply(weight, codes, size, summed)  # type: ignore[no-untyped-call]  # torch
+    return shared
+
+
+class _Shared(torch.autograd.Function):
+    """The means: what is made on the way is of one piece of the weight, and codes take a byte."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, weight: Tensor, codes: Tensor, size: int, summed: bool) -> Tensor:
+        dtype = torch.uint8 if size <= _BYTE else codes.dtype
+        alive = torch.empty_like(codes, dtype=dtype, memory_format=torch.contiguous_format)
+        for into, each, values in in_pieces(alive, codes, weight):
+            into.copy_(each * (values != 0))
+        counts = _sums(weight.new_ones(1).expand(weight.shape), alive, size).clamp_(min=1)
+        ctx.save_for_backward(alive, torch.ones_like(counts) if summed else counts)
+        return _spread(_sums(weight, alive, size) / counts, alive, weight)
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        alive, counts = ctx.saved_tensors
+        means = _sums(grads[0], alive, len(counts)) / counts
+        return _spread(means, alive, grads[0]), None, None, None
+
+
+def _sums(values: Tensor, codes: Tensor, size: int) -> Tensor:
+    """Return the sum of the values of each code, 0 of code 0.
+
+    Floats of 32 bits would stop to count at 2^24, and those of 16 bits at 256.
+    """
+    has_float64 = float64_device(values) == values.device
+    sums = values.new_zeros(size, dtype=torch.float64 if has_float64 else torch.float32)
+    for each, code in in_pieces(values, codes):
+        sums.index_add_(0, code.int(), each.to(sums.dtype))
+    sums[0] = 0
+    return sums
+
+
+def _spread(means: Tensor, codes: Tensor, like: Tensor) -> Tensor:
+    """Return the entry of `means` of each code, of the dtype and shape of `like`."""
+    shared = torch.empty_like(like, memory_format=torch.contiguous_format)
+    means = means.to(like.dtype)
+    for into, code in in_pieces(shared, codes):
+        into.copy_(means.index_select(0, code.int()))
+    return shared
 
 
 @final

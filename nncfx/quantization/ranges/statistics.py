@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError
 from nncfx.schemes.wide_floats import wide
+from nncfx.sorting import ascending
 
 _PLENTY = 2**13
 _LARGEST_EXPONENT = 127
@@ -253,7 +254,7 @@ class MeanQuantiles(TensorStatistic):
         if x.numel() == 0:
             return
         self._widen(*x.aminmax())
-        rows = x.detach().float().reshape(x.shape[0] if x.ndim else 1, -1).sort(1).values
+        rows = ascending(x.float().reshape(x.shape[0] if x.ndim else 1, -1))
         ends = torch.stack([_interpolated(rows, one) for one in self.quantiles], 1)
         self._means.update(ends)
 

@@ -1,16 +1,19 @@
 """Grids on which a set of weights takes so many bits: rounding, and the bits as a loss."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from nncfx.errors import ArgumentError
 from nncfx.float64 import in_float64
+from nncfx.pieces import in_pieces
 from nncfx.schemes.rate_distortion.rounding import short_step
+from nncfx.sorting import ascending
 
 DENSE_BITS: Final = 32
 """Of a weight that nothing was done to."""
@@ -27,6 +30,10 @@ _FURTHEST: Final = 1.01
 _SHARES: Final = (-90.0, 0.0)
 """Binary logarithms of the share of a layer's squares that a bit can be worth."""
 _MOST_VALUES: Final = 1 << 12
+_MANY: Final = 1 << 14
+"""Entries for which a table of cells is made."""
+_CELLS: Final = 16
+"""Of one step; a power of 2, so that the cell of a magnitude is exact."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,24 +55,110 @@ class EntropyGrid:
 
     def integers(self, weight: Tensor) -> Tensor:
         """Return the integer of each entry, of least error plus rate, as floats."""
-        steps = weight.detach() / self.step
-        sizes = steps.abs()
-        found = torch.bucketize(sizes, self.thresholds).to(sizes.dtype)
-        return torch.where(sizes > TABLE + 0.5, sizes.round(), found) * steps.sign()
+        return self._on_grid(weight, in_steps=True)
 
     def rounded(self, weight: Tensor) -> Tensor:
         """Return the entries on the grid; the gradient passes as if they were `weight`."""
-        values = self.integers(weight) * self.step
-        values = torch.where(values == 0, torch.zeros_like(values), values)
-        # the difference is zero exactly, and carries the gradient
-        return values + (weight - weight.detach()) if weight.requires_grad else values
+        if not weight.requires_grad:
+            return self._on_grid(weight)
+        values: Tensor = _Rounded.apply(weight, self)  # type: ignore[no-untyped-call]  # torch
+        return values
 
     def code_length(self, weight: Tensor) -> Tensor:
         """Return the bits of all entries, between integers linearly, with a gradient to them."""
-        steps = weight.abs() / self.step
-        below = steps.detach().floor().clamp(max=TABLE).long()
         rise = torch.cat([self.bits.diff(), self.slope.reshape(1)])
-        return (self.bits[below] + rise[below] * (steps - below)).sum()
+        bits: Tensor = _CodeLength.apply(weight, self.step, self.bits, rise)  # type: ignore[no-untyped-call]  # torch
+        return bits
+
+    def _on_grid(self, weight: Tensor, *, in_steps: bool = False) -> Tensor:
+        weight = weight.detach()
+        values = torch.empty_like(weight, memory_format=torch.contiguous_format)
+        count = _counter(self.thresholds, weight)
+        for into, piece in in_pieces(values, weight):
+            steps = piece / self.step
+            sizes = steps.abs()
+            nearest = torch.where(sizes > TABLE + 0.5, sizes.round(), count(sizes))
+            found = nearest * steps.sign()
+            # plus zero makes zeros of minus zeros
+            into.copy_(found if in_steps else found * self.step + 0.0)
+        return values
+
+
+class _Rounded(torch.autograd.Function):
+    """Entries on a grid; the gradient is handed on."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, weight: Tensor, grid: EntropyGrid) -> Tensor:
+        del ctx
+        return grid._on_grid(weight)  # noqa: SLF001 (of this module)
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        del ctx
+        return grads[0], None
+
+
+class _CodeLength(torch.autograd.Function):
+    """The bits of all entries: nothing of the weight's size is kept for the backward pass."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, weight: Tensor, step: Tensor, bits: Tensor, rise: Tensor) -> Tensor:
+        ctx.save_for_backward(weight, step, rise)
+        dtype = torch.promote_types(weight.dtype, bits.dtype)
+        lengths = torch.empty(weight.shape, dtype=dtype, device=weight.device)
+        for into, piece in in_pieces(lengths, weight):
+            steps, below = _steps(piece, step)
+            further = rise.index_select(0, below) * (steps - below)
+            into.copy_(bits.index_select(0, below) + further)
+        return lengths.sum()
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        weight, step, rise = ctx.saved_tensors
+        slopes = torch.empty_like(weight, memory_format=torch.contiguous_format)
+        for into, piece in in_pieces(slopes, weight):
+            slope = rise.index_select(0, _steps(piece, step)[1]).to(grads[0].dtype) * grads[0]
+            into.copy_(slope.to(weight.dtype) / step * piece.sgn())
+        return slopes, None, None, None
+
+
+def _steps(piece: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the magnitudes in steps, and the integers below, of the table."""
+    steps = piece.abs() / step
+    return steps, steps.floor().clamp(max=TABLE).int()
+
+
+def _counter(thresholds: Tensor, weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return what returns how many of ascending `thresholds` lie below each of some magnitudes.
+
+    On a CPU a search of a table takes three times as long as to look up the cell that a magnitude
+    lies in, of which one threshold at most says which side.
+    """
+
+    def searched(sizes: Tensor) -> Tensor:
+        return torch.bucketize(sizes, thresholds).to(sizes.dtype)
+
+    is_plain = weight.is_cpu and weight.dtype is torch.float32 and type(weight) is Tensor
+    if torch.compiler.is_compiling() or not is_plain or weight.numel() < _MANY:
+        return searched
+    edges = torch.arange((TABLE + 1) * _CELLS + 2, dtype=torch.float32, device="cpu") / _CELLS
+    found = torch.bucketize(edges, thresholds)
+    first, behind = found[:-1], found[1:]
+    border = thresholds[first.clamp(max=TABLE - 1)]
+    if not torch.equal(border[first < behind], thresholds[behind - 1][first < behind]):
+        return searched
+    below, rise = first.to(weight.dtype), (behind - first).to(weight.dtype)
+
+    def looked_up(sizes: Tensor) -> Tensor:
+        cell = (sizes * _CELLS).int().clamp_(0, len(border) - 1)
+        beyond = sizes > border.index_select(0, cell)
+        return below.index_select(0, cell).addcmul_(rise.index_select(0, cell), beyond)
+
+    return looked_up
 
 
 def bits_of_level(level: float) -> float:
@@ -101,7 +194,7 @@ def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, Entro
         for name, one in flat.items()
     }
     # sorted, so that thresholds are looked up among weights, and not weights among thresholds
-    flat = {name: one.sort().values for name, one in flat.items()}
+    flat = {name: ascending(one) for name, one in flat.items()}
     budget = bits * sum(one.numel() for one in flat.values())
     low, high = _SHARES
     found: dict[str, EntropyGrid] = {}
@@ -145,7 +238,7 @@ def grid_step(values: Tensor) -> float | None:
 
 def _distinct(values: Tensor) -> Tensor:
     """Return the magnitudes of `values` above 0, each once, ascending, float64."""
-    ordered = in_float64(values).abs().sort().values
+    ordered = ascending(in_float64(values).abs())
     is_new = torch.ones_like(ordered, dtype=torch.bool)
     is_new[1:] = ordered.diff() > 0
     return ordered[is_new & (ordered > 0)]

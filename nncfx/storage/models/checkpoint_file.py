@@ -90,11 +90,17 @@ def read_description(path: Path) -> dict[str, Any]:
         StorageError: it is no safetensors file, or not one of ours, or of a later version.
     """
     try:
+        with path.open("rb"):  # safetensors says of a file that may not be read that it is absent
+            pass
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
         found = read_json(metadata[KEY]) if KEY in metadata else None
-        if isinstance(found, dict) and "tables" in found:
-            found |= _tables(found.pop("tables"))
+        if isinstance(found, dict) and found.get("format") == FORMAT:
+            _check_version(found, path)
+            if "tables" in found:
+                found |= _tables(found.pop("tables"))
+    except StorageError:
+        raise
     except (OSError, safetensors.SafetensorError, ValueError) as error:
         kinds = "it does not begin with the signature of a .nncfx file, and as safetensors: "
         kinds = kinds if isinstance(error, safetensors.SafetensorError) else ""
@@ -124,6 +130,17 @@ def _tables(text: object) -> dict[str, Any]:
     return tables
 
 
+def _check_version(found: Mapping[str, Any], path: Path) -> object:
+    """Return the version, before what only it says how to read."""
+    version = found.get("version")
+    if version not in _READABLE:
+        raise StorageError(
+            f"'{path}' has version {version!r}; this nncfx {__version__} reads version "
+            f"{VERSION} and those before. Update nncfx."
+        )
+    return version
+
+
 def check_description(
     found: dict[str, Any], path: Path, needed: Collection[str] = ()
 ) -> dict[str, Any]:
@@ -132,12 +149,7 @@ def check_description(
     Raises:
         StorageError: it is of a later version, or lacks something, be it what is `needed`.
     """
-    version = found.get("version")
-    if version not in _READABLE:
-        raise StorageError(
-            f"'{path}' has version {version!r}; this nncfx {__version__} reads version "
-            f"{VERSION} and those before. Update nncfx."
-        )
+    version = _check_version(found, path)
     wanted = {"config", "controller", "shared", *needed}
     wanted |= {"example_inputs"} if version == 1 else {"packed", "sizes", "structure"}
     missing = sorted(wanted - set(found))

@@ -8,6 +8,7 @@ from pytorchcv.models.mobilenetv2 import mobilenetv2_w1
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
 from torch import Tensor, nn
 
+from nncfx.algorithms.channel_pruning import controller as pruning_controller
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController
 from nncfx.errors import CompressionError
 from nncfx.graph.macs import total_macs
@@ -323,6 +324,20 @@ def test_a_wide_layer_is_not_halved_for_a_third_of_its_macs() -> None:
     controller.level = 0.3
     assert controller.statistics().channels[0].after == 24  # 22.4 at least
     assert controller.level == 0.25
+
+
+def test_a_target_of_macs_scores_the_weights_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[float] = []
+    scores = pruning_controller.weight_scores
+    monkeypatch.setattr(
+        pruning_controller,
+        "weight_scores",
+        lambda *args, **kwargs: (calls.append(0.0), scores(*args, **kwargs))[1],
+    )
+    controller = applied(pruning_flops_target=0.3, prune_first_conv=True)
+    calls.clear()
+    controller.level = 0.2
+    assert len(calls) == 1
 
 
 def test_macs_out_of_reach_are_said_at_once() -> None:

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -112,3 +113,43 @@ def test_bits_of_a_level_are_the_rest_of_a_float32() -> None:
     assert bits_of_level(0.75) == 8
     grid = EntropyGrid(*(torch.ones(()) for _ in range(4)))
     assert grid.step == 1
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        [(3, 3.75), (4, 3.75), (5, 3.75)],  # equal ones
+        [(3, 3.75), (4, 3.76)],  # two in a cell
+        [(0, -0.2), (1, 0.0), (2, 1.0)],  # below 0, and at the edges of cells
+        [],
+    ],
+)
+def test_integers_are_counts_of_thresholds_below(moved: list[tuple[int, float]]) -> None:
+    thresholds = torch.arange(64) + 0.5
+    for place, value in moved:
+        thresholds[place] = value
+    grid = EntropyGrid(torch.tensor(0.25), torch.zeros(65), thresholds, torch.tensor(1.0))
+    # among them the thresholds themselves, and magnitudes beyond all
+    sizes = torch.cat([torch.linspace(0, 90, 20_000), thresholds.clamp(min=0)])
+    counts = np.searchsorted(thresholds.numpy(), sizes.numpy(), side="left").astype(np.float32)
+    expected = np.where(sizes.numpy() > 64.5, np.round(sizes.numpy()), counts)
+    expected[sizes.numpy() == 0] = 0  # which no sign moves
+    found = grid.integers(-sizes / 4)
+    assert np.array_equal(found.numpy(), -expected)
+    assert torch.equal(grid.integers(-sizes[-64:] / 4), found[-64:])  # too few for a table
+
+
+def test_no_zero_is_negative() -> None:
+    grid = entropy_grids(WEIGHTS, 1.0)["a"]
+    on_grid = grid.rounded(WEIGHTS["a"])
+    assert not on_grid[on_grid == 0].signbit().any()
+
+
+def test_nothing_but_the_weight_is_kept_for_the_backward_pass() -> None:
+    weight = WEIGHTS["a"].clone().requires_grad_()
+    grid = entropy_grids(WEIGHTS, 3.0)["a"]
+    kept: list[torch.Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x) or x, lambda x: x):
+        (grid.rounded(weight).sum() + grid.code_length(weight)).backward()
+    large = [one for one in kept if one.numel() > 65]
+    assert all(one.data_ptr() == weight.data_ptr() for one in large)
