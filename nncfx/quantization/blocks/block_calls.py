@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, NNCFXError, machine_fault, shortened
-from nncfx.quantization.ranges.observation import failed_batch
+from nncfx.quantization.ranges.observation import failed_batch, no_batches
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.inputs import own_tensors
 
@@ -156,9 +156,7 @@ def block_calls(
             own.append(call)
         count += 1
     if not count:
-        raise ArgumentError(
-            "There are no batches to calibrate with. Pass an iterable with at least one."
-        )
+        raise no_batches()
     return found
 
 
