@@ -404,7 +404,9 @@ def test_an_unknown_target_or_preset_is_an_error() -> None:
 
 
 def test_an_unknown_rounding_is_an_error_before_anything_is_calibrated() -> None:
-    with pytest.raises(ArgumentError, match=r"gptq, adaptive\. Did you mean 'adaptive'"):
+    with pytest.raises(
+        ArgumentError, match=r"'adaptve'\. Did you mean 'adaptive'\? Known are nearest, gptq"
+    ):
         QuantizeOptions(rounding="adaptve")  # type: ignore[arg-type]  # the mistake
 
 
