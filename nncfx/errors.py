@@ -159,7 +159,7 @@ def require_known(
         )
 
 
-def shortened(names: Sequence[str], most: int) -> str:
+def shortened(names: Sequence[str], most: int = 3) -> str:
     """Return the first `most` names with commas between them, and how many more there are.
 
     >>> shortened(["'a'", "'b'", "'c'", "'d'"], 2)

@@ -16,7 +16,6 @@ from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.inputs import own_tensors
 
 _LOGGER = logging.getLogger(__name__)
-_NAMED: Final = 3
 _PARAMETER: Final = inspect.Parameter
 
 
@@ -119,7 +118,7 @@ def _tell_others(model: nn.Module, best: str, lists: Iterable[str]) -> None:
         _LOGGER.warning(
             "%s has several lists of blocks. Taken is '%s', not %s. Name one by blocks= in "
             "another call, on what this one returns.",
-            *(type(model).__name__, best, shortened(shares, _NAMED)),
+            *(type(model).__name__, best, shortened(shares)),
         )
 
 

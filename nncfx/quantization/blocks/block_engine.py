@@ -49,7 +49,6 @@ from nncfx.tracing.calls.preservation import preserved
 
 _LOGGER = logging.getLogger(__name__)
 _METHODS: Final = ("round", "gptq", "hqq")
-_NAMED: Final = 3
 _LEFT: Final = ("stay in float", " separate_experts makes such layers of experts.")
 
 BlockWork = Callable[[str, nn.Module, Sequence[BlockCall], Sequence[Tensor | None]], None]
@@ -376,5 +375,5 @@ def _quantize_rest(model: nn.Module, weights: WeightFormat, group_size: int | No
         _LOGGER.warning(
             "Tables stay in float: %s. Taken are those that are looked up as torch.nn.Embedding "
             "does it, and that no other layer shares which is not taken.",
-            shortened(list(map(repr, left)), _NAMED),
+            shortened(list(map(repr, left))),
         )

@@ -18,7 +18,6 @@ from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import trace
 
 _LOGGER = logging.getLogger(__name__)
-_NAMED: Final = 3
 _TOLD: Final = 0.01
 """A larger share of a block's weights that is left is a warning in the log."""
 
@@ -142,7 +141,7 @@ def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str, hint: str = "
             "run once on what they are called with.%s",
             *(len(left), type(block).__name__),
             100 * share,
-            *(how, shortened(list(map(repr, left)), _NAMED)),
+            *(how, shortened(list(map(repr, left)))),
             hint * any(matrices[name].ndim > 2 for name in left),  # noqa: PLR2004 (matrices)
         )
 
@@ -153,7 +152,7 @@ def warn_unread(block: nn.Module, names: Sequence[str], how: str) -> None:
         _LOGGER.warning(
             "%d layers of %s read nothing but zeros, or nothing, as experts that no token "
             "chooses, and are %s: %s. Calibrate with more varied data.",
-            *(len(names), type(block).__name__, how, shortened(list(map(repr, names)), _NAMED)),
+            *(len(names), type(block).__name__, how, shortened(list(map(repr, names)))),
         )
 
 

@@ -38,7 +38,6 @@ ROUNDINGS: tuple[Rounding, ...] = ("gptq", "adaptive")
 
 _FUNCTIONS = LINEAR_LAYERS | functions_of("conv")
 _MOST_AXES = 4  # of a weight: kernels of two axes
-_NAMED = 3
 _WIDEST = 4096
 """Inputs whose moments are taken together. Those of a wider layer (VGG's first linear one reads
 25,088) would fill the memory: its errors are made up for within so many inputs."""
@@ -153,7 +152,7 @@ def _warn_nearest(
             "linear layers and convolutions of one or two axes whose weight nothing else reads "
             "or changes.",
             *(len(left), len(left) + len(done), method),
-            shortened(products or list(left.values()), _NAMED),
+            shortened(products or list(left.values())),
         )
 
 
