@@ -138,21 +138,28 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean '{near[0]}'?" if near else ""
 
 
-def require_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Refuse a `name` that is none of the `known` ones of what it names.
+def require_known(
+    what: str,
+    name: str,
+    known: Iterable[str],
+    mend: str = "",
+    *,
+    error: type[NNCFXError] = ArgumentError,
+) -> None:
+    """Refuse a `name` that is none of the `known` ones of what it names; `mend` ends the message.
 
     Raises:
-        ArgumentError: so it is.
+        ArgumentError: so it is; or the `error` that is given.
     """
     names = list(known)
     if name not in names:
-        raise ArgumentError(
-            f"There is no {what} '{name}'.{did_you_mean(name, names)} Known are "
-            f"{', '.join(names)}."
+        raise error(
+            f"There is no {what} '{name}'.{did_you_mean(str(name), names)} Known are "
+            f"{', '.join(names)}.{mend}"
         )
 
 
-def shortened(names: Sequence[str], most: int) -> str:
+def shortened(names: Sequence[str], most: int = 3) -> str:
     """Return the first `most` names with commas between them, and how many more there are.
 
     >>> shortened(["'a'", "'b'", "'c'", "'d'"], 2)

@@ -15,6 +15,8 @@ from nncfx.cli.console import column_table, output_console, print_json
 from nncfx.errors import ArgumentError
 from nncfx.report.format import bytes_text, count_text, ratio_text
 
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite without asking.")]
+
 
 def pack(
     source: Annotated[Path, typer.Argument(help="A safetensors file.")],
@@ -22,9 +24,7 @@ def pack(
         Path | None, typer.Option(help="The file to write; else beside it, as .nncfx.")
     ] = None,
     *,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite without asking.")
-    ] = False,
+    force: Force = False,
     signed_zeros: Annotated[
         bool, typer.Option(help="Keep -0.0 apart from 0.0; without, files are often smaller.")
     ] = True,
@@ -45,9 +45,7 @@ def unpack(
         Path | None, typer.Option(help="The file to write; else beside it, as .safetensors.")
     ] = None,
     *,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite without asking.")
-    ] = False,
+    force: Force = False,
     max_bytes: Annotated[
         int | None, typer.Option(min=0, help="Most memory of a tensor; else 4,096 times the file.")
     ] = None,

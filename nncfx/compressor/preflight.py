@@ -14,9 +14,9 @@ from nncfx.errors import (
     ArgumentError,
     MissingExtraError,
     NNCFXError,
-    did_you_mean,
     error_text,
     machine_fault,
+    require_known,
 )
 from nncfx.objectives import Objective
 from nncfx.runtimes import RUNTIMES, runtime_named
@@ -89,12 +89,7 @@ def check_instances(parts: Mapping[str, object]) -> None:
     for name in ("criterion", "metric"):
         if not callable(parts[name]):
             raise ArgumentError(f"{name} is {parts[name]!r}, which cannot be called.")
-    runtime = parts["runtime"]
-    if runtime not in RUNTIMES:
-        raise ArgumentError(
-            f"There is no runtime {runtime!r}; the runtimes are {', '.join(sorted(RUNTIMES))}."
-            f"{did_you_mean(str(runtime), RUNTIMES)}"
-        )
+    require_known("runtime", str(parts["runtime"]), sorted(RUNTIMES))
     threads = parts["threads"]
     if threads is not None and not (isinstance(threads, int) and threads > 0):
         raise ArgumentError(

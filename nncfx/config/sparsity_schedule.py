@@ -143,13 +143,20 @@ class SparsityParams(Section):
             )
 
 
-def falling_sparsity(initial: float, params: SparsityParams) -> Iterator[Fault]:
-    """Yield a fault if the schedule of `params` falls from the level `initial`."""
-    # the levels of a multistep schedule are all given
-    if params.schedule != "multistep" and initial > params.sparsity_target:
-        yield Fault(
-            path="sparsity_init",
-            problem=f"{initial} lies above 'params.sparsity_target', which is "
-            f"{params.sparsity_target}; a level never falls during training. Lower "
-            "'sparsity_init' or raise 'params.sparsity_target'.",
-        )
+class RisingSparsity:
+    """What configs share whose level rises from `sparsity_init` by the schedule of `params`."""
+
+    sparsity_init: float
+    params: SparsityParams
+
+    def rules(self) -> Iterator[Fault]:
+        """Yield the fault of a schedule that would lead downwards."""
+        initial, params = self.sparsity_init, self.params
+        # the levels of a multistep schedule are all given
+        if params.schedule != "multistep" and initial > params.sparsity_target:
+            yield Fault(
+                path="sparsity_init",
+                problem=f"{initial} lies above 'params.sparsity_target', which is "
+                f"{params.sparsity_target}; a level never falls during training. Lower "
+                "'sparsity_init' or raise 'params.sparsity_target'.",
+            )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, ExportError, error_text, needing
+from nncfx.errors import ArgumentError, ExportError, error_text, needing, require_known
 from nncfx.export.capture.preparation import inferring, plain
 from nncfx.export.export_result import ExportResult
 from nncfx.export.onnx_export import export_onnx, export_target
@@ -69,8 +69,7 @@ def export_causal_lm(
             RWKV); else as `export_onnx`.
         MissingExtraError: transformers, onnx or onnxscript is not installed.
     """
-    if cache not in _PARTS:
-        raise ArgumentError(f"cache is {cache!r}; a cache is 'float' or 'int8'.")
+    require_known("kind of cache", cache, _PARTS)
     runtime = export_target(model, target)
     if runtime.block_weights:
         runtime = replace(runtime, accuracy_level=accuracy_level)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import ArgumentError, require_known
 from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.spec import MOST_BITS
 from nncfx.quantization.placement.overflow_fix import OverflowFix
@@ -13,7 +13,6 @@ from nncfx.quantization.rounding.layer_rounding import ROUNDINGS
 from nncfx.targets import Hardware
 
 Preset = Literal["fast", "default", "thorough", "mixed", "performance"]
-_PRESETS: Final = get_args(Preset)
 _BYTE: Final = 8
 
 Rounding = Literal["nearest", "gptq", "adaptive"]
@@ -57,12 +56,7 @@ class QuantizeOptions:
 
     def __post_init__(self) -> None:
         """Refuse now what would come out behind the calibration."""
-        known = ("nearest", *ROUNDINGS)
-        if self.rounding is not None and self.rounding not in known:
-            raise ArgumentError(
-                f"There is no rounding '{self.rounding}'; known are {', '.join(known)}."
-                f"{did_you_mean(self.rounding, known)}"
-            )
+        require_known("rounding", self.rounding or "nearest", ("nearest", *ROUNDINGS))
         for name in ("activation_range", "weight_range"):
             asked = getattr(self, name)
             if asked is not None and not isinstance(asked, RangeRequest):
@@ -146,11 +140,7 @@ def preset_requests(preset: Preset, hardware: Hardware) -> tuple[SpecRequest, Sp
     Raises:
         ArgumentError: there is no such preset.
     """
-    if preset not in _PRESETS:
-        raise ArgumentError(
-            f"There is no preset '{preset}'; known are {', '.join(_PRESETS[:-1])} and "
-            f"{_PRESETS[-1]}.{did_you_mean(preset, _PRESETS)}"
-        )
+    require_known("preset", preset, get_args(Preset))
     is_symmetric = preset == "performance" or hardware.symmetric_activations
     activations = SpecRequest(mode="symmetric" if is_symmetric else "asymmetric")
     return SpecRequest(mode="symmetric"), activations

@@ -33,6 +33,7 @@ from nncfx.quantization.ranges.calibration import (
     first_examples,
     set_weight_ranges,
 )
+from nncfx.quantization.ranges.observation import no_batches
 from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.quantization.signal_error import warn_large_errors
 from nncfx.targets import DTYPES, Hardware, Target, hardware_named
@@ -195,10 +196,7 @@ def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Ite
     try:
         first = next(iterator)
     except StopIteration as error:
-        raise ArgumentError(
-            "There are no batches to calibrate with. Pass an iterable with at least one; a "
-            "generator that was read before is empty."
-        ) from error
+        raise no_batches() from error
     example = inputs_in(first, model)
     warn_unused_inputs(first, model)
     try:

@@ -9,6 +9,7 @@ from typing import Final
 from torch import Tensor
 from torch.linalg import vector_norm
 
+from nncfx.errors import shortened
 from nncfx.float64 import in_float64
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.network import NNCFNetwork
@@ -100,14 +101,13 @@ def warn_large_errors(
     # where the signal is 0, as of layers that begin with weights of 0, decibels say nothing
     found = {address: one for address, one in layers.items() if -math.inf < one < _FEW_DB}
     if found:
-        worst = sorted(found, key=lambda one: found[one])[:_NAMED]
+        worst = sorted(found, key=lambda one: found[one])
         _LOGGER.warning(
-            "%d of %d layers return less than %g dB of signal over error: %s%s. "
+            "%d of %d layers return less than %g dB of signal over error: %s. "
             "nncfx.quantization.quantization_errors tells of all; more bits%s or ignored_scopes "
             "help.",
             *(len(found), len(layers), _FEW_DB),
-            ", ".join(f"{one} ({found[one]:.1f} dB)" for one in worst),
-            " and more" if len(found) > _NAMED else "",
+            shortened([f"{one} ({found[one]:.1f} dB)" for one in worst], _NAMED),
             ", preset='thorough'" if _has_narrow_weights(model) else "",
         )
 

@@ -43,7 +43,6 @@ _GROUP: Final = 32
 _BYTE: Final = 8
 _TOLD: Final = 0.01
 """A larger share of the model's values that stays in float is a warning in the log."""
-_NAMED: Final = 3
 
 
 @overload
@@ -282,7 +281,7 @@ def _warn_float_weights(functions: Mapping[str, str], stored: Mapping[str, Tenso
         "quantize_weights leaves %.1f %% of the model's values in float: %s. It takes weights "
         "of linear, convolutional, recurrent and embedding layers.",
         100 * share,
-        shortened(named, _NAMED),
+        shortened(named),
     )
 
 

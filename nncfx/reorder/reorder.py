@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from torch import nn
 from typing_extensions import override
@@ -19,8 +18,6 @@ from nncfx.targets import SelectionCost, Target, target_named
 from nncfx.thinning import ThinResult, thin
 from nncfx.thinning.verification import ConstantOutputs, verify
 from nncfx.tracing import ExampleInputs, trace
-
-_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -198,4 +195,4 @@ def _unmeasured(target: Target | None) -> str:
 
 
 def _listed(orders: Mapping[str, object]) -> str:
-    return shortened([f"'{name}'" for name in orders], _SHOWN)
+    return shortened([f"'{name}'" for name in orders])

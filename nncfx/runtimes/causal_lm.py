@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from typing_extensions import override
 
+from nncfx.closing import Closing
 from nncfx.errors import ArgumentError, RuntimeFailure
 from nncfx.runtimes.protocol.named_inputs import InputSpec
 from nncfx.runtimes.protocol.runtime import BuildOptions, Runtime
@@ -29,7 +31,7 @@ def most_likely(logits: npt.NDArray[np.floating[Any]]) -> Tokens:
     return tokens
 
 
-class CausalLM:
+class CausalLM(Closing):
     """A language model in a runtime, with its cache; a context manager that closes itself.
 
     >>> from tempfile import mkdtemp
@@ -147,15 +149,10 @@ class CausalLM:
             ids = tokens[:, None]
             mask = np.concatenate([mask, np.ones_like(ids)], axis=1)
 
+    @override
     def close(self) -> None:
         """Free what the runtime holds."""
         self._session.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _matrix(value: object, name: str) -> Tokens:

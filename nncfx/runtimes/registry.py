@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import require_known
 from nncfx.runtimes.backends.aot_inductor import AotInductor
 from nncfx.runtimes.backends.onnx_runtime import OnnxRuntime
 from nncfx.runtimes.backends.openvino_runtime import OpenVinoRuntime
@@ -41,9 +41,5 @@ def runtime_named(name: str | Runtime) -> Runtime:
     """
     if isinstance(name, Runtime):
         return name
-    if name not in RUNTIMES:
-        raise ArgumentError(
-            f"There is no runtime '{name}'; the runtimes are {', '.join(sorted(RUNTIMES))}."
-            f"{did_you_mean(name, RUNTIMES)}"
-        )
+    require_known("runtime", name, sorted(RUNTIMES))
     return RUNTIMES[name]

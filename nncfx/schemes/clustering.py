@@ -9,22 +9,15 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError
 from nncfx.schemes.kmeans import kmeans_1d, nearest
-from nncfx.schemes.layers import (
-    CONDENSA_LAYERS,
-    Layer,
-    kinds_of,
-    layer_parameters,
-    parameter_names,
-    select_layers,
-)
+from nncfx.schemes.layers import CONDENSA_LAYERS, kinds_of
 from nncfx.schemes.masks.exact_masks import check_level
-from nncfx.schemes.scheme import Scheme
+from nncfx.schemes.weight_scheme import WeightScheme
 
 _MOST_BITS: Final = 8
 
 
 @dataclass(frozen=True)
-class Cluster(Scheme):
+class Cluster(WeightScheme):
     """Rounds each layer's non-zero weights to a codebook of its own, found by k-means.
 
     Covers layers of the chosen kinds (subclasses excluded). Of the `2 ** bits` codes one is zero:
@@ -65,10 +58,3 @@ class Cluster(Scheme):
                 if values.numel():
                     codebook = kmeans_1d(values, 2**self.bits - 1)
                     layer.weight[alive] = codebook[nearest(values, codebook)]
-
-    @override
-    def parameters(self, model: nn.Module) -> frozenset[str]:
-        return parameter_names(model, layer_parameters(self._layers(model), biases=False))
-
-    def _layers(self, model: nn.Module) -> list[Layer]:
-        return select_layers(model, kinds_of(self.layers), ignored=self.ignored)

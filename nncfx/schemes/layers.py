@@ -7,7 +7,7 @@ from typing import Final
 
 from torch import Tensor, nn
 
-from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean
+from nncfx.errors import ArgumentError, CompressionError, GraphError, did_you_mean, require_known
 from nncfx.storage.models.whole_models import require_numbers
 from nncfx.tracing.hooks.dynamic_class import original_class
 from nncfx.untrusted import REGULAR, is_found
@@ -65,11 +65,7 @@ def kinds_of(layers: Iterable[str]) -> tuple[type[nn.Module], ...]:
     """
     names = [layers] if isinstance(layers, str) else list(layers)
     for name in names:
-        if name not in LAYER_KINDS:
-            raise ArgumentError(
-                f"{name!r} in layers is no kind of layer. Use some of "
-                f"{', '.join(LAYER_KINDS)}.{did_you_mean(str(name), LAYER_KINDS)}"
-            )
+        require_known("kind of layer", name, LAYER_KINDS)
     if not names:
         raise ArgumentError(
             "layers is empty, so that the scheme would compress nothing. Use some of "

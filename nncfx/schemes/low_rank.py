@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import torch
 from torch import Tensor, nn
@@ -11,23 +11,16 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.float64 import in_float64
-from nncfx.schemes.layers import (
-    CONDENSA_LAYERS,
-    Layer,
-    kinds_of,
-    layer_parameters,
-    parameter_names,
-    select_layers,
-)
+from nncfx.schemes.layers import CONDENSA_LAYERS, Layer, kinds_of, select_layers
 from nncfx.schemes.masks.exact_masks import check_at_least, check_level
-from nncfx.schemes.scheme import Scheme
+from nncfx.schemes.weight_scheme import WeightScheme
 from nncfx.tracing.calls.model_copy import copy_of
 
 _FACTORS: Final = (nn.Linear, nn.Conv2d)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LowRank(Scheme):
+class LowRank(WeightScheme):
     """Projects each weight, an `o x m` matrix of its rows, onto the nearest one of lower rank.
 
     Nearest in the Euclidean norm: the smallest singular values go. The rank is given, or follows
@@ -48,6 +41,8 @@ class LowRank(Scheme):
 
     Source: Eckart and Young (1936); Denton et al. (2014), Exploiting Linear Structure.
     """
+
+    exact: ClassVar[bool] = True
 
     rank: int | None = None
     energy: float | None = None
@@ -82,13 +77,6 @@ class LowRank(Scheme):
             with torch.no_grad():
                 low = truncate_rank(matrix, self._rank(matrix, level))
                 layer.weight.copy_(low.view(layer.weight.shape))
-
-    @override
-    def parameters(self, model: nn.Module) -> frozenset[str]:
-        return parameter_names(model, layer_parameters(self._layers(model), biases=False))
-
-    def _layers(self, model: nn.Module) -> list[Layer]:
-        return select_layers(model, kinds_of(self.layers), exact=True, ignored=self.ignored)
 
     def _rank(self, matrix: Tensor, level: float) -> int:
         if self.rank is not None:

@@ -12,7 +12,7 @@ from decimal import Decimal
 import torch
 from torch import Tensor
 
-from nncfx.errors import ArgumentError, CompressionError, did_you_mean
+from nncfx.errors import ArgumentError, CompressionError, require_known
 from nncfx.float64 import in_float64
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks.exact_masks import check_level
@@ -229,11 +229,7 @@ def float_dtype(dtype: str | torch.dtype) -> torch.dtype:
         ArgumentError: not one of these.
     """
     name = str(dtype).removeprefix("torch.")
-    if name not in _DTYPES:
-        raise ArgumentError(
-            f"dtype {name!r} is not a floating dtype that weights can be cast to. Use one of "
-            f"{', '.join(_DTYPES)}.{did_you_mean(name, _DTYPES)}"
-        )
+    require_known("floating dtype", name, _DTYPES)
     return _DTYPES[name]
 
 

@@ -8,21 +8,15 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.schemes import operators
-from nncfx.schemes.layers import (
-    CONDENSA_LAYERS,
-    Layer,
-    kinds_of,
-    layer_parameters,
-    parameter_names,
-    select_layers,
-)
+from nncfx.schemes.layers import CONDENSA_LAYERS, Layer, kinds_of
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks.exact_masks import check_level
 from nncfx.schemes.scheme import Scheme
+from nncfx.schemes.weight_scheme import WeightScheme
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prune(Scheme):
+class Prune(WeightScheme):
     """Unstructured pruning: the smallest weights of the whole model go.
 
     One threshold holds for all layers of the chosen kinds (subclasses excluded): the
@@ -56,16 +50,9 @@ class Prune(Scheme):
             for layer in layers:
                 layer.weight.copy_(operators.prune(layer.weight, limit))
 
-    @override
-    def parameters(self, model: nn.Module) -> frozenset[str]:
-        return parameter_names(model, layer_parameters(self._layers(model), biases=False))
-
-    def _layers(self, model: nn.Module) -> list[Layer]:
-        return select_layers(model, kinds_of(self.layers), ignored=self.ignored)
-
 
 @dataclass(frozen=True)
-class BlockPrune(Scheme):
+class BlockPrune(WeightScheme):
     """Block pruning: the weakest blocks of weights of the whole model go.
 
     One threshold holds for the blocks of all layers of the chosen kinds (subclasses excluded), as
@@ -110,13 +97,6 @@ class BlockPrune(Scheme):
                 block = self._block(layer)
                 pruned = operators.blockprune(layer.weight, limit, block, self.criteria)
                 layer.weight.copy_(pruned)
-
-    @override
-    def parameters(self, model: nn.Module) -> frozenset[str]:
-        return parameter_names(model, layer_parameters(self._layers(model), biases=False))
-
-    def _layers(self, model: nn.Module) -> list[Layer]:
-        return select_layers(model, kinds_of(self.layers), ignored=self.ignored)
 
     def _block(self, layer: Layer) -> tuple[int, ...]:
         return (self.bs,) * layer.weight.ndim if isinstance(self.bs, int) else self.bs

@@ -15,16 +15,15 @@ from nncfx.schemes.layers import (
     kinds_of,
     layer_parameters,
     parameter_names,
-    select_layers,
 )
 from nncfx.schemes.masks.exact_masks import check_level
-from nncfx.schemes.scheme import Scheme
+from nncfx.schemes.weight_scheme import WeightScheme
 
 _INT8 = "int8"
 
 
 @dataclass(frozen=True)
-class Quantize(Scheme):
+class Quantize(WeightScheme):
     """Rounds the layers of the chosen kinds (subclasses excluded) to a narrower dtype.
 
     Of a floating dtype, compressed weights and biases have it, so that the module computes in it;
@@ -81,9 +80,6 @@ class Quantize(Scheme):
     @override
     def parameters(self, model: nn.Module) -> frozenset[str]:
         return parameter_names(model, self._parameters(self._layers(model)))
-
-    def _layers(self, model: nn.Module) -> list[Layer]:
-        return select_layers(model, kinds_of(self.layers), ignored=self.ignored)
 
     def _parameters(self, layers: Iterable[Layer]) -> Iterator[nn.Parameter]:
         return layer_parameters(layers, biases=self.dtype != _INT8)

@@ -5,8 +5,11 @@ import logging
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import IO, Self
+from typing import IO
 
+from typing_extensions import override
+
+from nncfx.closing import Closing
 from nncfx.errors import ArgumentError, SearchError
 from nncfx.locks import lock
 from nncfx.search.trials import JSONValue
@@ -20,7 +23,7 @@ _BUDGET = {"max_evaluations"}
 _LOGGER = logging.getLogger(__name__)
 
 
-class Journal:
+class Journal(Closing):
     """The records of one search, each on disk before the next is made.
 
     The first line is the header: format, version, and what must not change between runs. Each
@@ -99,17 +102,12 @@ class Journal:
         """Return where record `number`, from 0, stands: file and line."""
         return f"{self._path or 'memory'}, line {number + 2}"
 
+    @override
     def close(self) -> None:
         """Release the journal; closing twice is allowed."""
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _open(self, path: pathlib.Path) -> None:
         try:

@@ -3,10 +3,13 @@
 import dataclasses
 import datetime as dt
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from typing_extensions import override
+
+from nncfx.closing import Closing
 from nncfx.errors import ArgumentError, SearchError
 from nncfx.search.journal import Journal
 from nncfx.search.trials import JSONValue
@@ -53,7 +56,7 @@ def known_to(trial: T, trials: Sequence[T]) -> Sequence[T]:
     return trials[: trial.number if trial.after is None else trial.after]
 
 
-class Journaled(ABC, Generic[T]):
+class Journaled(Closing, Generic[T]):
     """Trials in a `Journal`; a context manager that releases it.
 
     A trial that runs beside others is announced by a lease first, so that a search whose driver or
@@ -99,15 +102,10 @@ class Journaled(ABC, Generic[T]):
         """
         self._journal.bind(settings)
 
+    @override
     def close(self) -> None:
         """Release the journal; closing twice is allowed."""
         self._journal.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def lease(self, point: Mapping[str, JSONValue]) -> Lease:
         """Write down that `point` is about to be evaluated; return its lease.

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import ArgumentError, did_you_mean, require_known
 from nncfx.json_codec import decode, encode
 from nncfx.operators.kinds import KINDS, unknown_kinds
 from nncfx.targets.description import read_description
@@ -41,11 +41,7 @@ class Descriptor:
 
     def __post_init__(self) -> None:
         for dtype in (*self.inputs, self.output):
-            if dtype not in DTYPES:
-                raise ArgumentError(
-                    f"'{dtype}' is no dtype of a hardware description; known are "
-                    f"{', '.join(DTYPES)}.{did_you_mean(dtype, DTYPES)}"
-                )
+            require_known("dtype of a hardware description", dtype, DTYPES)
         if not self.inputs:
             raise ArgumentError("A descriptor names no input dtype. Give at least one.")
 

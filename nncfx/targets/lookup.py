@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final, Literal
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import ArgumentError, require_known
 from nncfx.targets.hardware import Hardware
 from nncfx.targets.known import TARGETS
 from nncfx.targets.target import PARTS, Target
@@ -43,11 +43,8 @@ def target_named(
     else:
         name = _FORMER.get(target, target)
         if name not in TARGETS:
-            known = names(part)
-            raise ArgumentError(
-                f"There is no target '{target}'; the targets{_with(part)} are {', '.join(known)}."
-                f"{did_you_mean(name, known)} Describe another with nncfx.targets.Target."
-            )
+            mend = " Describe another with nncfx.targets.Target."
+            require_known(f"target{_with(part)}", target, names(part), mend)
         found = TARGETS[name]
     if part and getattr(found, part) is None:
         reason = found.missing.get(part, "nobody has described them")

@@ -3,7 +3,6 @@
 import copy
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import torch
 from torch import nn
@@ -22,7 +21,6 @@ from nncfx.tracing.hooks.dynamic_class import original_class
 from nncfx.tracing.hooks.installation import unhooked
 
 _LOGGER = logging.getLogger(__name__)
-_SHOWN: Final = 3
 
 Entries = Mapping[tuple[str, int], tuple[int, ...]]
 
@@ -64,7 +62,7 @@ def warn_quantized_attention(model: NNCFNetwork) -> None:
             "%s: torch's own attention is both pruned and quantized, and without some of its "
             "channels its operations are others: nncfx.thin will refuse this model. Leave "
             "quantization out here, and quantize what nncfx.thin returns.",
-            shortened([f"'{one}'" for one in both], _SHOWN),
+            shortened([f"'{one}'" for one in both]),
         )
 
 

@@ -1,7 +1,8 @@
 """Copy a model without some entries of its parameters and buffers."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -194,24 +195,17 @@ def sized_on_the_way(model: nn.Module, sizes: dict[str, Sizes]) -> Iterator[None
         sizes: takes up what changed.
     """
 
-    def learn(name: str, module: nn.Module, data: torch.Tensor) -> None:
-        attribute, axis = _BARE[type(module)]
+    def learn(name: str, module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        (attribute, axis), data = _BARE[type(module)], args[0]
         if vars(module)[attribute] != data.shape[axis]:
             vars(module)[attribute] = data.shape[axis]
             sizes.setdefault(name, {})[attribute] = data.shape[axis]
 
-    handles = [
-        module.register_forward_pre_hook(
-            lambda module, args, name=name: learn(name, module, args[0])
-        )
-        for name, module in all_modules(model)
-        if type(module) in _BARE and not _own(module)
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name, module in all_modules(model):
+            if type(module) in _BARE and not _own(module):
+                hooks.enter_context(module.register_forward_pre_hook(partial(learn, name)))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _own(module: nn.Module) -> list[torch.Tensor]:

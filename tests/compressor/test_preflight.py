@@ -20,6 +20,7 @@ from nncfx.lc import DC, LC
 from nncfx.objectives import Minimize, footprint
 from nncfx.schemes import Compose, FilterPrune, Prune, Quantize
 from nncfx.search import SearchSettings
+from small_models import Function
 
 BATCH = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
 BRIEF = SearchSettings(max_evaluations=1)
@@ -306,41 +307,29 @@ def test_a_scheme_that_reaches_little_of_the_model_is_told_in_the_evidence() -> 
     assert any("reaches 32 of 434 parameters (7.4 %)" in note for note in result.evidence.notes)
 
 
-class TakesAMapping(nn.Module):
+def takes_a_mapping() -> nn.Module:
     """A forward whose only input is a mapping."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = linear()
-
-    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        return self.inner(batch["x"])
+    return Function(lambda m, batch: m.inner(batch["x"]), inner=linear())
 
 
 def test_a_mapping_that_is_one_input_is_told_to_come_in_a_tuple() -> None:
     x, targets = BATCH
     with pytest.raises(ArgumentError, match="takes the mapping whole wants it in a tuple"):
-        check_training_step(TakesAMapping(), [({"x": x}, targets)], F.cross_entropy)
-    check_training_step(TakesAMapping(), [(({"x": x},), targets)], F.cross_entropy)
+        check_training_step(takes_a_mapping(), [({"x": x}, targets)], F.cross_entropy)
+    check_training_step(takes_a_mapping(), [(({"x": x},), targets)], F.cross_entropy)
 
 
-class BranchOnValues(nn.Module):
+def branch_on_values() -> nn.Module:
     """Runs, but cannot be exported."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = linear()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(x if x.sum() > 0 else -x)
+    return Function(lambda m, x: m.inner(x if x.sum() > 0 else -x), inner=linear())
 
 
 def test_a_model_that_the_runtime_cannot_have_is_refused_before_the_first_trial(
     tmp_path: Path,
 ) -> None:
-    model = BranchOnValues()
+    model = branch_on_values()
     run = compressor(model=model, runtime="onnxruntime", optimizer=DC(), folder=tmp_path).run
-    with pytest.raises(ExportError, match="BranchOnValues cannot be exported"):
+    with pytest.raises(ExportError, match="Function cannot be exported"):
         run()
     assert not (tmp_path / "journal.jsonl").exists()
 

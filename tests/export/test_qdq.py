@@ -18,7 +18,7 @@ from nncfx.quantization import quantize, quantize_weights
 from nncfx.runtimes import integer_kernels
 from nncfx.tracing import Insertion, Priority, WeightSite
 from onnx_files import run_file
-from small_models import Rounding
+from small_models import Function, Rounding
 
 STEP = 0.05
 
@@ -252,17 +252,12 @@ def test_a_clamp_before_a_wider_grid_goes_only_where_it_would_keep_a_layer_in_fl
 
 
 def test_queries_and_keys_on_a_grid_are_multiplied_in_integers(tmp_path: Path) -> None:
-    class Attention(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.query_q = Rounding(STEP, (0, 255), zero_point=128)
-            self.key_q = Rounding(STEP, (0, 255), zero_point=120)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return F.scaled_dot_product_attention(self.query_q(x), self.key_q(2 * x), x)
-
     x = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(2))
-    model = Attention().eval()
+    model = Function(
+        lambda m, x: F.scaled_dot_product_attention(m.query_q(x), m.key_q(2 * x), x),
+        query_q=Rounding(STEP, (0, 255), zero_point=128),
+        key_q=Rounding(STEP, (0, 255), zero_point=120),
+    ).eval()
     file = export_onnx(model, tmp_path / "attention.onnx", x).path
     kernels = integer_kernels(file, x)
     assert (len(kernels.integer), len(kernels.float)) == (1, 1)

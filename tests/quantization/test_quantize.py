@@ -27,6 +27,7 @@ from nncfx.quantization import (
     quantize_weights,
 )
 from nncfx.targets import names
+from small_models import Function
 
 
 class Net(nn.Module):
@@ -404,7 +405,9 @@ def test_an_unknown_target_or_preset_is_an_error() -> None:
 
 
 def test_an_unknown_rounding_is_an_error_before_anything_is_calibrated() -> None:
-    with pytest.raises(ArgumentError, match=r"gptq, adaptive\. Did you mean 'adaptive'"):
+    with pytest.raises(
+        ArgumentError, match=r"'adaptve'\. Did you mean 'adaptive'\? Known are nearest, gptq"
+    ):
         QuantizeOptions(rounding="adaptve")  # type: ignore[arg-type]  # the mistake
 
 
@@ -451,17 +454,12 @@ def test_weights_alone_are_quantized_where_they_are_not_yet() -> None:
 
 
 def test_a_layer_that_has_to_stay_in_float_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    class Computed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.fc = nn.Conv2d(3, 3, 1), nn.Linear(8, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.fc(nn.functional.conv2d(x, self.conv.weight * x.mean()))
+    def forward(m: Function, x: Tensor) -> Tensor:
+        return m.fc(nn.functional.conv2d(x, m.conv.weight * x.mean()))
 
     with caplog.at_level(logging.WARNING):
-        quantize(Computed(), data())
-    assert "Computed/conv2d_0 stays in float: its weight is computed from an input" in caplog.text
+        quantize(Function(forward, conv=nn.Conv2d(3, 3, 1), fc=nn.Linear(8, 2)), data())
+    assert "Function/conv2d_0 stays in float: its weight is computed from an input" in caplog.text
 
 
 def test_layers_that_stay_in_float_for_one_reason_are_one_line(

@@ -132,7 +132,7 @@ def test_a_recurrent_network_computes_in_half_precision() -> None:
 
 
 def test_an_unknown_kind_is_refused_by_name() -> None:
-    with pytest.raises(ArgumentError, match=r"'LSTM' in layers is no kind of layer.*lstm"):
+    with pytest.raises(ArgumentError, match=r"no kind of layer 'LSTM'.*lstm"):
         Prune(layers=("LSTM",))
     with pytest.raises(ArgumentError, match="layers is empty"):
         Cluster(layers=())

@@ -4,9 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
+import torch
+from torch import nn
 
 from nncfx.export import ExportResult
 from nncfx.runtimes import BuildOptions, runtime_named
+from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing.calls.tensors import tensors_in
 
 QUANTIZER = "nncfx.FakeQuantize <axis = -1, quant_min = 0, quant_max = 255>"
 
@@ -17,6 +21,23 @@ def run_file(
     """Return the outputs of one call, in one thread."""
     with runtime_named(runtime).build(file, BuildOptions(threads=1)) as session:
         return session.run(inputs)
+
+
+def assert_file_agrees(
+    file: Path | ExportResult,
+    model: nn.Module,
+    inputs: ExampleInputs,
+    runtime: str = "onnxruntime",
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> None:
+    """Compare the outputs of a file with those of its model."""
+    args, kwargs = as_call(inputs)
+    with torch.no_grad():
+        expected = tensors_in(model(*args, **kwargs))
+    found = [torch.as_tensor(one) for one in run_file(file, inputs, runtime)]
+    torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
 
 
 def parsed(graph: str) -> ir.Model:

@@ -42,7 +42,7 @@ def test_a_misspelt_kind_in_a_chain_is_refused() -> None:
 
 
 def test_an_unknown_dtype_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="'int7' is no dtype"):
+    with pytest.raises(ArgumentError, match=r"description 'int7'\. Did you mean 'int8'"):
         Descriptor(inputs=("int7",), output="int8")
 
 

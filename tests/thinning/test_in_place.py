@@ -12,6 +12,7 @@ import nncfx
 from nncfx.errors import ThinningError
 from nncfx.network import NNCFNetwork
 from nncfx.thinning import ThinResult, rebuild, thin
+from small_models import Function
 
 PRUNED = {"algorithm": "structure_pruning", "pruning_init": 0.5, "params": {"pruning_target": 0.5}}
 
@@ -90,16 +91,11 @@ def test_a_tied_weight_stays_one_parameter() -> None:
 
 
 def test_a_width_in_the_code_is_found_before_anything_is_changed() -> None:
-    class Holds(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 2)
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = m.last(m.first(x).view(-1, 2, 4).relu().view(-1, 8))
+        return out
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.last(self.first(x).view(-1, 2, 4).relu().view(-1, 8))
-            return out
-
-    model = Holds()
+    model = Function(forward, first=nn.Linear(3, 8), last=nn.Linear(8, 2))
     model.last.weight.data[:, ::2] = 0
     before = copy.deepcopy(model.state_dict())
     found = thin(model, torch.ones(2, 3), inplace=True)

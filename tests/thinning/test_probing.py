@@ -9,6 +9,7 @@ from torch import nn
 
 import nncfx
 from nncfx.thinning import prunable_channels
+from small_models import Function
 
 ROWS = torch.ones(2, 3)
 
@@ -56,14 +57,6 @@ def test_numbered_blocks_of_named_stages_are_counterparts_however_many_there_are
 
 
 def test_parts_of_a_block_are_no_counterparts_though_their_names_have_numbers() -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.part1, self.part2 = Free(3, 6, 3), Free(3, 40, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.part2(self.part1(x))
-
     class Free(nn.Module):
         """Holds a width in its code if that is six."""
 
@@ -75,10 +68,13 @@ def test_parts_of_a_block_are_no_counterparts_though_their_names_have_numbers() 
             hidden = self.first(x)
             return self.last(hidden.reshape(-1, 6 if hidden.shape[-1] < 7 else hidden.shape[-1]))
 
-    assert [one.name for one in prunable_channels(Two(), ROWS).prunable] == [
-        "part1.last",
-        "part2.first",
-    ]
+    assert [
+        one.name
+        for one in prunable_channels(
+            Function(lambda m, x: m.part2(m.part1(x)), part1=Free(3, 6, 3), part2=Free(3, 40, 3)),
+            ROWS,
+        ).prunable
+    ] == ["part1.last", "part2.first"]
 
 
 def test_the_model_stays_as_it_was() -> None:

@@ -1,15 +1,11 @@
 """The config of the algorithm that removes tiles of weights."""
 
 import dataclasses
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from typing_extensions import override
-
-from nncfx.config.faults import Fault
 from nncfx.config.option import LEVEL, Limits, option
 from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
-from nncfx.config.sparsity_schedule import SparsityParams, falling_sparsity
+from nncfx.config.sparsity_schedule import RisingSparsity, SparsityParams
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +25,7 @@ class BlockPruningParams(SparsityParams):
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BlockPruningConfig(InitializedAlgorithmConfig):
+class BlockPruningConfig(RisingSparsity, InitializedAlgorithmConfig):
     """Zero whole tiles of weights (ours, not NNCF's)."""
 
     algorithm: ClassVar[str] = "block_pruning"
@@ -40,8 +36,3 @@ class BlockPruningConfig(InitializedAlgorithmConfig):
     params: BlockPruningParams = option(
         BlockPruningParams(), "when which level holds, and what a block is"
     )
-
-    @override
-    def rules(self) -> Iterator[Fault]:
-        """Yield the fault of a schedule that would lead downwards."""
-        yield from falling_sparsity(self.sparsity_init, self.params)

@@ -1,15 +1,11 @@
 """The config of magnitude sparsity."""
 
 import dataclasses
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from typing_extensions import override
-
-from nncfx.config.faults import Fault
 from nncfx.config.option import LEVEL, option
 from nncfx.config.registry import InitializedAlgorithmConfig, register_algorithm_config
-from nncfx.config.sparsity_schedule import SparsityParams, falling_sparsity
+from nncfx.config.sparsity_schedule import RisingSparsity, SparsityParams
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +19,7 @@ class MagnitudeSparsityParams(SparsityParams):
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MagnitudeSparsityConfig(InitializedAlgorithmConfig):
+class MagnitudeSparsityConfig(RisingSparsity, InitializedAlgorithmConfig):
     """Zero the weights of smallest magnitude."""
 
     algorithm: ClassVar[str] = "magnitude_sparsity"
@@ -34,8 +30,3 @@ class MagnitudeSparsityConfig(InitializedAlgorithmConfig):
     params: MagnitudeSparsityParams = option(
         MagnitudeSparsityParams(), "when which level holds, and how weights are ranked"
     )
-
-    @override
-    def rules(self) -> Iterator[Fault]:
-        """Yield the fault of a schedule that would lead downwards."""
-        yield from falling_sparsity(self.sparsity_init, self.params)

@@ -1,15 +1,11 @@
 """The config of regularization-based sparsity."""
 
 import dataclasses
-from collections.abc import Iterator
 from typing import ClassVar
 
-from typing_extensions import override
-
-from nncfx.config.faults import Fault
 from nncfx.config.option import LEVEL, option
 from nncfx.config.registry import TrainedAlgorithmConfig, register_algorithm_config
-from nncfx.config.sparsity_schedule import SparsityParams, SparsityScheduleName, falling_sparsity
+from nncfx.config.sparsity_schedule import RisingSparsity, SparsityParams, SparsityScheduleName
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +19,7 @@ class RBSparsityParams(SparsityParams):
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RBSparsityConfig(TrainedAlgorithmConfig):
+class RBSparsityConfig(RisingSparsity, TrainedAlgorithmConfig):
     """Learn which weights to zero, under a loss that asks for the level."""
 
     algorithm: ClassVar[str] = "rb_sparsity"
@@ -32,8 +28,3 @@ class RBSparsityConfig(TrainedAlgorithmConfig):
         0.0, "the level that the loss asks for from the start", limits=LEVEL
     )
     params: RBSparsityParams = option(RBSparsityParams(), "when which level is asked for")
-
-    @override
-    def rules(self) -> Iterator[Fault]:
-        """Yield the fault of a schedule that would lead downwards."""
-        yield from falling_sparsity(self.sparsity_init, self.params)

@@ -5,11 +5,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Final, Self, final
+from typing import Final, final
 from weakref import ReferenceType, ref
 
 from torch import nn
+from typing_extensions import override
 
+from nncfx.closing import Closing
 from nncfx.errors import StorageError
 from nncfx.export import ExportResult, export_onnx
 from nncfx.json_codec import decode
@@ -34,7 +36,7 @@ _TIMED: Final = ("ms", "examples/s")
 
 
 @final
-class CandidateTimer:
+class CandidateTimer(Closing):
     """Times models on one runtime, each interleaved with the dense model.
 
     The machine's speed drifts, and a search compares candidates measured minutes apart: so the
@@ -168,17 +170,12 @@ class CandidateTimer:
         )
         return before, after
 
+    @override
     def close(self) -> None:
         """Close the dense model's session and remove the exported files."""
         if self._session is not None:
             self._session.close()
         self._folder.cleanup()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _dense_latency_ms(self) -> float:
         """Return milliseconds of the dense model, measured once in the life of a run."""

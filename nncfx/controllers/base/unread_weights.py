@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
 
 from nncfx.controllers.base.weights import constants_of
 from nncfx.errors import CompressionError, TracingError, shortened
@@ -12,7 +11,6 @@ from nncfx.tracing.hooks.store import own_parameters
 from nncfx.tracing.record.tensor_writes import written_tensors
 
 _LOGGER = logging.getLogger(__name__)
-_SHOWN: Final = 3
 
 
 def unread_weights(model: NNCFNetwork, hooked: Collection[str] = ()) -> tuple[str, ...]:
@@ -101,6 +99,6 @@ def _tell(names: Sequence[str], effect: str) -> None:
         _LOGGER.warning(
             "The traced forward did not read %s: %s. If other inputs take that path, trace them "
             "too, and first: nncfx.wrap(model, inputs, further_inputs=[...]).",
-            shortened([f"'{one}'" for one in names], _SHOWN),
+            shortened([f"'{one}'" for one in names]),
             effect,
         )

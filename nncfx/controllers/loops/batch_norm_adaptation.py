@@ -95,10 +95,12 @@ def _in_float32(norms: Iterable[_BatchNorm]) -> Iterator[None]:
             dtype = norm.running_mean.dtype
             ends.callback(norm.to, dtype)
             norm.float()
-            before = norm.register_forward_pre_hook(lambda _, args: tuple(map(wide, args)))
-            after = norm.register_forward_hook(lambda _, __, out, dtype=dtype: out.to(dtype))
-            ends.callback(before.remove)
-            ends.callback(after.remove)
+            ends.enter_context(
+                norm.register_forward_pre_hook(lambda _, args: tuple(map(wide, args)))
+            )
+            ends.enter_context(
+                norm.register_forward_hook(lambda _, __, out, dtype=dtype: out.to(dtype))
+            )
         yield
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -23,7 +23,6 @@ from nncfx.tracing.calls.module_check import parametrization_mend
 from nncfx.tracing.hooks.store import own_parameters
 
 _LOGGER = logging.getLogger(__name__)
-_SHOWN: Final = 3
 
 C = TypeVar("C", bound=AlgorithmConfig)
 
@@ -181,7 +180,7 @@ def _computed(model: NNCFNetwork, considered: Iterable[Operation]) -> str:
         one.numel() for one in own_parameters(model)
     )
     return (
-        f" The forward computes weights from {shortened(named, _SHOWN)}, "
+        f" The forward computes weights from {shortened(named)}, "
         f"{share:.1%} of the model's parameters."
     )
 
@@ -254,5 +253,5 @@ def warn_added_sparsity(hooks: Iterable[Insertion]) -> None:
             "up to more than the level of each. Keep one of them, or part the weights by "
             "'target_scopes'.",
             ", ".join(sorted({name for site in shared for name in algorithms[site]})),
-            shortened([f"'{one}'" for one in shared], _SHOWN),
+            shortened([f"'{one}'" for one in shared]),
         )

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -43,18 +44,15 @@ def quantizer_inputs(model: nn.Module) -> Iterator[Shapes]:
     Those that round to float8, or by groups, are left out: they call other operations.
     """
     shapes: dict[str, list[tuple[int, ...]]] = {}
-    handles = [
-        one.register_forward_pre_hook(
-            lambda _, args, name=name: shapes.setdefault(name, []).append(tuple(args[0].shape))
-        )
-        for name, one in model.named_modules()
-        if isinstance(one, Quantizer) and one.spec.is_integer and one.spec.group is None
-    ]
-    try:
+
+    def note(name: str, _: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        shapes.setdefault(name, []).append(tuple(args[0].shape))
+
+    with contextlib.ExitStack() as hooks:
+        for name, one in model.named_modules():
+            if isinstance(one, Quantizer) and one.spec.is_integer and one.spec.group is None:
+                hooks.enter_context(one.register_forward_pre_hook(partial(note, name)))
         yield shapes
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _check_quantizer_inputs(program: torch.export.ExportedProgram, shapes: Shapes) -> None:

@@ -69,11 +69,8 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
             )
         return None
 
-    handle = model.register_forward_hook(leave_out)
-    try:
+    with model.register_forward_hook(leave_out):
         yield
-    finally:
-        handle.remove()
 
 
 def _is_writable(value: object) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from nncfx.errors import ArgumentError, SearchError, did_you_mean, machine_faults_told
+from nncfx.errors import ArgumentError, SearchError, machine_faults_told, require_known
 from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.rules.topology import Override, quantize_topology
 from nncfx.hago.search.bayesian import BayesianTuner
@@ -254,9 +254,5 @@ def _digest(evaluate: Evaluate, batches: LabelledBatches) -> str:
 def _tuner(tuner: str | Callable[[Choices], Tuner]) -> tuple[str, Callable[[Choices], Tuner]]:
     if not isinstance(tuner, str):
         return getattr(tuner, "__name__", type(tuner).__name__), tuner
-    if tuner not in TUNERS:
-        raise ArgumentError(
-            f"There is no tuner '{tuner}'; known are {', '.join(TUNERS)}."
-            f"{did_you_mean(tuner, TUNERS)} Or give a function of the choices."
-        )
+    require_known("tuner", tuner, TUNERS, " Or give a function of the choices.")
     return tuner, TUNERS[tuner]

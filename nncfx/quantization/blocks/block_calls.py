@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, NNCFXError, machine_fault, shortened
-from nncfx.quantization.ranges.observation import failed_batch
+from nncfx.quantization.ranges.observation import failed_batch, no_batches
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.inputs import own_tensors
 
 _LOGGER = logging.getLogger(__name__)
-_NAMED: Final = 3
 _PARAMETER: Final = inspect.Parameter
 
 
@@ -119,7 +118,7 @@ def _tell_others(model: nn.Module, best: str, lists: Iterable[str]) -> None:
         _LOGGER.warning(
             "%s has several lists of blocks. Taken is '%s', not %s. Name one by blocks= in "
             "another call, on what this one returns.",
-            *(type(model).__name__, best, shortened(shares, _NAMED)),
+            *(type(model).__name__, best, shortened(shares)),
         )
 
 
@@ -156,9 +155,7 @@ def block_calls(
             own.append(call)
         count += 1
     if not count:
-        raise ArgumentError(
-            "There are no batches to calibrate with. Pass an iterable with at least one."
-        )
+        raise no_batches()
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import ArgumentError, CompressionError, require_known
+from nncfx.errors import ArgumentError, CompressionError, require_known, shortened
 from nncfx.narration import tracked
 from nncfx.quantization.blocks.activation_scales import best_scales, scalable_groups, scale_group
 from nncfx.quantization.blocks.block_calls import BlockCall, advanced, block_calls, find_blocks
@@ -49,7 +49,6 @@ from nncfx.tracing.calls.preservation import preserved
 
 _LOGGER = logging.getLogger(__name__)
 _METHODS: Final = ("round", "gptq", "hqq")
-_NAMED: Final = 3
 _LEFT: Final = ("stay in float", " separate_experts makes such layers of experts.")
 
 BlockWork = Callable[[str, nn.Module, Sequence[BlockCall], Sequence[Tensor | None]], None]
@@ -376,5 +375,5 @@ def _quantize_rest(model: nn.Module, weights: WeightFormat, group_size: int | No
         _LOGGER.warning(
             "Tables stay in float: %s. Taken are those that are looked up as torch.nn.Embedding "
             "does it, and that no other layer shares which is not taken.",
-            ", ".join(map(repr, left[:_NAMED])) + " and more" * (len(left) > _NAMED),
+            shortened(list(map(repr, left))),
         )

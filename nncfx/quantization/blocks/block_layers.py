@@ -9,6 +9,7 @@ from typing import Any, Final, final
 import torch
 from torch import Tensor, nn
 
+from nncfx.errors import shortened
 from nncfx.graph import NNCFGraph
 from nncfx.operators import LINEAR_LAYERS
 from nncfx.quantization.blocks.block_calls import BlockCall
@@ -17,7 +18,6 @@ from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import trace
 
 _LOGGER = logging.getLogger(__name__)
-_NAMED: Final = 3
 _TOLD: Final = 0.01
 """A larger share of a block's weights that is left is a warning in the log."""
 
@@ -137,12 +137,11 @@ def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str, hint: str = "
         share = sum(matrices[name].numel() for name in left) / total
         _LOGGER.log(
             logging.WARNING if share > _TOLD else logging.INFO,
-            "%d matrices of %s, %.1f %% of its weights, %s: %s%s. Taken are linear layers that "
+            "%d matrices of %s, %.1f %% of its weights, %s: %s. Taken are linear layers that "
             "run once on what they are called with.%s",
             *(len(left), type(block).__name__),
             100 * share,
-            *(how, ", ".join(map(repr, left[:_NAMED]))),
-            " and more" if len(left) > _NAMED else "",
+            *(how, shortened(list(map(repr, left)))),
             hint * any(matrices[name].ndim > 2 for name in left),  # noqa: PLR2004 (matrices)
         )
 
@@ -152,9 +151,8 @@ def warn_unread(block: nn.Module, names: Sequence[str], how: str) -> None:
     if names:
         _LOGGER.warning(
             "%d layers of %s read nothing but zeros, or nothing, as experts that no token "
-            "chooses, and are %s: %s%s. Calibrate with more varied data.",
-            *(len(names), type(block).__name__, how, ", ".join(map(repr, names[:_NAMED]))),
-            " and more" * (len(names) > _NAMED),
+            "chooses, and are %s: %s. Calibrate with more varied data.",
+            *(len(names), type(block).__name__, how, shortened(list(map(repr, names)))),
         )
 
 

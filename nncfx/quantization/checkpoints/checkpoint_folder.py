@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nncfx.errors import StorageError
 from nncfx.storage.checksum import crc32
-from nncfx.storage.formats.whole_file import open_file, write_whole, writing
+from nncfx.storage.formats.whole_file import open_file, read_object, write_whole, writing
 from nncfx.untrusted import read_json
 
 _LOGGER = logging.getLogger(__name__)
@@ -58,11 +58,7 @@ class Shards:
             with _opened(single) as file:
                 yield from ((name, single) for name in file.keys())  # noqa: SIM118 (no mapping)
             return
-        try:
-            table = read_json(index.read_bytes())
-        except (OSError, ValueError) as error:
-            raise StorageError(f"'{index}' cannot be read ({error}). Copy it again.") from error
-        places = table.get("weight_map") if isinstance(table, dict) else None
+        places = read_object(index, "index").get("weight_map")
         if not isinstance(places, dict):
             raise StorageError(f"'{index}' has no 'weight_map'. Copy it again.")
         for name, file_name in places.items():
@@ -252,12 +248,7 @@ class ShardWriter:
             with _opened(path) as file:
                 places |= dict.fromkeys(file.keys(), path.name)
             total += path.stat().st_size
-        try:
-            own = read_json((source / "config.json").read_bytes())
-        except (OSError, ValueError) as error:
-            raise StorageError(f"'{source}/config.json' cannot be read ({error}).") from error
-        if not isinstance(own, dict):
-            raise StorageError(f"'{source}/config.json' is no table. Copy the model again.")
+        own = read_object(source / "config.json", "config")
         for path in source.iterdir():
             if path.is_file() and path.suffix in {".json", ".txt", ".model", ".jinja"}:
                 shutil.copyfile(path, self.folder / path.name)

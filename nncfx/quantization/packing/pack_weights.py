@@ -31,7 +31,6 @@ from nncfx.tracing.calls.model_copy import copy_of
 
 _LOGGER = logging.getLogger(__name__)
 _ALGORITHM: Final = "weight_quantization"
-_NAMED: Final = 3
 _BYTE: Final = 8
 
 
@@ -66,7 +65,7 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
             "%d quantized weights are rounded, but stay in float in memory: %s. Taken are those "
             "of at most 8 bits in one module; .nncfx files hold the others as integers, too.",
             len(left),
-            shortened(list(map(repr, left)), _NAMED),
+            shortened(list(map(repr, left))),
         )
     mark_packed(plain)
     return plain

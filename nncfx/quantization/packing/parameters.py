@@ -1,5 +1,6 @@
 """Weights of any shape as codes in memory, decoded at each reading: experts, convolutions."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Self, TypeAlias, cast, final
@@ -212,16 +213,25 @@ def parameters_again(model: nn.Module, records: Mapping[str, Record]) -> nn.Modu
                 f"The file has codes for a weight '{name}' of shape {shape}, and this "
                 f"{type(model).__name__} has none. Build the model as it was before it was packed."
             )
-        pack_parameter(model, name, _unfilled(name, weight.shape, records[name]))
+        one = records[name]
+        stored_as = unfilled(name, shape, one, has_zeros=bool(one.get("has_zeros")))
+        pack_parameter(model, name, stored_as)
     return model
 
 
-def _unfilled(name: str, shape: torch.Size, record: Mapping[str, Any]) -> IntegerTensor:
+def unfilled(
+    name: str, shape: tuple[int, ...], record: Mapping[str, Any], *, has_zeros: bool
+) -> IntegerTensor:
+    """Return zeros in place of the codes that `record` describes, with `shape`; ones as zeros.
+
+    Raises:
+        StorageError: the record is damaged.
+    """
     axis, group = record.get("axis"), record.get("group")
     if isinstance(axis, int) and -len(shape) <= axis < len(shape):
         scales: tuple[int, ...] = (shape[axis],)
-    elif isinstance(group, int) and 0 < group <= shape.numel():
-        scales = (shape.numel() // group,)
+    elif isinstance(group, int) and 0 < group <= math.prod(shape):
+        scales = (math.prod(shape) // group,)
     else:
         scales = ()
     if record.get("codes") not in NAMES.values():
@@ -231,5 +241,5 @@ def _unfilled(name: str, shape: torch.Size, record: Mapping[str, Any]) -> Intege
         )
     values = torch.zeros(shape, dtype=DTYPES[record["codes"]], device="cpu")
     scale = torch.zeros(scales, dtype=torch.float32, device="cpu")
-    zero = torch.ones_like(scale) if record.get("has_zeros") else None
+    zero = torch.ones_like(scale) if has_zeros else None
     return IntegerTensor.from_parts(values, scale, zero, record)

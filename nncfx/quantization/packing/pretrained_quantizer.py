@@ -29,7 +29,6 @@ _LOGGER = logging.getLogger(__name__)
 _LAYOUT: Final = LAYOUTS["compressed-tensors"]
 _FEWEST_BITS: Final = 4
 _MXFP4_GROUP: Final = 32
-_NAMED: Final = 3
 
 
 @final
@@ -175,5 +174,5 @@ def _tell(left: list[str]) -> None:
             "compressed-tensors hold linear layers on one grid of 4 or 8 bits; nncfx.save holds "
             "all.",
             len(left),
-            shortened(list(map(repr, left)), _NAMED),
+            shortened(list(map(repr, left))),
         )

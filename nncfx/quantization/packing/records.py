@@ -3,16 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import nn
 
 from nncfx.errors import StorageError
 from nncfx.quantization.packing.layers import PackedWeight
 from nncfx.quantization.packing.linear_layers import is_turned
 from nncfx.quantization.packing.pack_weights import become, packed_layer
-from nncfx.quantization.packing.parameters import Record
+from nncfx.quantization.packing.parameters import Record, unfilled
 from nncfx.storage.models.integer_tensor import IntegerTensor
-from nncfx.storage.models.torch_bits import DTYPES, NAMES
+from nncfx.storage.models.torch_bits import NAMES
 
 
 def packed_records(model: nn.Module) -> dict[str, dict[str, Any]]:
@@ -81,16 +80,8 @@ def _unfilled(name: str, record: Record, *, has_zeros: bool) -> IntegerTensor:
     group = record.get("group")
     if not (group is None or (isinstance(group, int) and 0 < group <= inputs)):
         raise _damaged(name)
-    count = outputs * (1 if group is None else -(-inputs // group))
-    if record.get("codes") not in NAMES.values():
-        raise _damaged(name)
-    scale = torch.zeros(count, dtype=torch.float32, device="cpu")
-    return IntegerTensor.from_parts(
-        torch.zeros(outputs, inputs, dtype=DTYPES[record["codes"]], device="cpu"),
-        scale,
-        torch.ones_like(scale) if has_zeros else None,
-        {**record, "axis": 0 if group is None else None},
-    )
+    by_rows = {**record, "axis": 0 if group is None else None}
+    return unfilled(name, (outputs, inputs), by_rows, has_zeros=has_zeros)
 
 
 def _shape(name: str, record: Record) -> tuple[int, int]:

@@ -7,9 +7,9 @@ twice what fits. With 7 bits of weights, 2 x 255 x 63 fits.
 
 import logging
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import require_known
 from nncfx.graph import NNCFGraph
 from nncfx.operators import CONTRACTIONS, operation_kind
 from nncfx.processors import byte_sums_saturate
@@ -18,7 +18,6 @@ from nncfx.targets import Hardware
 
 _LOGGER = logging.getLogger(__name__)
 OverflowFix = Literal["enable", "disable", "first_layer_only"]
-_CHOICES = ("enable", "disable", "first_layer_only")
 _BYTE = 8
 
 
@@ -36,11 +35,7 @@ def with_overflow_fix(
     """
     if fix is None:
         fix = "enable" if hardware.saturating_sums else "disable"
-    if fix not in _CHOICES:
-        raise ArgumentError(
-            f"overflow_fix is '{fix}'; it is one of {', '.join(_CHOICES)}."
-            f"{did_you_mean(str(fix), _CHOICES)}"
-        )
+    require_known("overflow_fix", fix, get_args(OverflowFix))
     first = next((one.name for one in plan.weights), None)
 
     def halved(one: PlannedQuantizer) -> PlannedQuantizer:

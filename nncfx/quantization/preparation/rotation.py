@@ -2,7 +2,6 @@
 
 import logging
 import math
-from collections.abc import Iterable
 from typing import Any, Final
 
 import torch
@@ -18,6 +17,7 @@ from nncfx.quantization.preparation.residual_stream import (
 from nncfx.tracing import ExampleInputs, as_call, trace
 from nncfx.tracing.calls.model_copy import own_model
 from nncfx.tracing.calls.preservation import preserved
+from nncfx.tracing.calls.tensors import tensors_in
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_CHANGE: Final = 1e-3
@@ -147,17 +147,8 @@ def _turn_outputs(layer: Layer, turn: Tensor) -> None:
 
 def _outputs(model: nn.Module, inputs: ExampleInputs) -> list[Tensor]:
     args, kwargs = as_call(inputs)
-    return list(_tensors(model.eval()(*args, **kwargs)))
-
-
-def _tensors(value: object) -> Iterable[Tensor]:
-    """Yield the floats in what a model returns; a cache is none of its results."""
-    if isinstance(value, Tensor) and value.is_floating_point():
-        yield value.detach().clone()
-    elif isinstance(value, dict):
-        yield from (found for one in value.values() for found in _tensors(one))
-    elif isinstance(value, list | tuple):
-        yield from (found for one in value for found in _tensors(one))
+    found = tensors_in(model.eval()(*args, **kwargs))  # a cache is none of its results
+    return [one.detach().clone() for one in found if one.is_floating_point()]
 
 
 def _check(before: list[Tensor], after: list[Tensor]) -> None:

@@ -18,7 +18,7 @@ from nncfx.quantization.grid.plan import PlannedQuantizer
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.ranges.half_quadratic import half_quadratic_grid
-from nncfx.quantization.ranges.observation import in_float, probing, run_batches
+from nncfx.quantization.ranges.observation import in_float, no_batches, probing, run_batches
 from nncfx.quantization.ranges.range_estimation import RangeRequest, range_from, statistic_for
 from nncfx.quantization.ranges.range_shares import best_shares
 from nncfx.quantization.ranges.statistics import TensorStatistic
@@ -46,10 +46,7 @@ def calibration_inputs(
     found = first_examples((inputs_in(batch, model) for batch in batches), samples)
     first = next(found, None)
     if first is None:
-        raise ArgumentError(
-            "There are no batches to calibrate with, or none has examples. Pass an iterable with "
-            "at least one; a generator that was read before is empty."
-        )
+        raise no_batches()
     yield first
     yield from found
 

@@ -120,10 +120,7 @@ def run_batches(model: nn.Module, batches: Iterable[ExampleInputs]) -> int:
             _run_one(model, batch, count)
             count += 1
     if not count:
-        raise ArgumentError(
-            "There are no batches to calibrate with. Pass an iterable with at least one; a "
-            "generator that was read before is empty."
-        )
+        raise no_batches()
     return count
 
 
@@ -136,6 +133,14 @@ def _run_one(model: nn.Module, batch: ExampleInputs, index: int) -> None:
         if machine_fault(error) is not None:
             raise
         raise failed_batch(model, batch, index, error) from error
+
+
+def no_batches() -> ArgumentError:
+    """Return the error where there is nothing to calibrate with."""
+    return ArgumentError(
+        "There are no batches to calibrate with, or none has examples. Pass an iterable with at "
+        "least one; a generator that was read before is empty."
+    )
 
 
 def failed_batch(

@@ -8,7 +8,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, require_known
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.ranges.range_shares import squared_errors
 from nncfx.quantization.ranges.statistics import (
@@ -69,10 +69,7 @@ class RangeRequest:
     high: float = 99.9
 
     def __post_init__(self) -> None:
-        if self.method not in _METHODS:
-            raise ArgumentError(
-                f"There is no range method '{self.method}'; known are {', '.join(_METHODS)}."
-            )
+        require_known("range method", self.method, _METHODS)
         if not 0 <= self.low < self.high <= 100:  # noqa: PLR2004 (per cent)
             raise ArgumentError(
                 f"The percentiles are {self.low} and {self.high}; they lie in 0 to 100, the lower "

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import require_known, shortened
 from nncfx.float64 import float64_device
 from nncfx.narration import tracked
 from nncfx.network import NNCFNetwork
@@ -38,7 +38,6 @@ ROUNDINGS: tuple[Rounding, ...] = ("gptq", "adaptive")
 
 _FUNCTIONS = LINEAR_LAYERS | functions_of("conv")
 _MOST_AXES = 4  # of a weight: kernels of two axes
-_NAMED = 3
 _WIDEST = 4096
 """Inputs whose moments are taken together. Those of a wider layer (VGG's first linear one reads
 25,088) would fill the memory: its errors are made up for within so many inputs."""
@@ -80,11 +79,7 @@ def round_weights(
         ArgumentError: `method` is not known, or there are no batches.
         CompressionError: a layer's inputs are not finite.
     """
-    if method not in ROUNDINGS:
-        raise ArgumentError(
-            f"There is no rounding '{method}'.{did_you_mean(method, ROUNDINGS)} "
-            f"Known are {' and '.join(ROUNDINGS)}."
-        )
+    require_known("rounding", method, ROUNDINGS)
     found = _roundable(model, most_bits)
     needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
     # of a preset's own choice only what can be mended is told
@@ -153,14 +148,11 @@ def _warn_nearest(
     if left:
         _LOGGER.log(
             logging.WARNING if products else logging.INFO,
-            "%d of %d quantized weights are rounded to nearest, not by '%s': %s%s. It takes "
+            "%d of %d quantized weights are rounded to nearest, not by '%s': %s. It takes "
             "linear layers and convolutions of one or two axes whose weight nothing else reads "
             "or changes.",
-            len(left),
-            len(left) + len(done),
-            method,
-            ", ".join((products or list(left.values()))[:_NAMED]),
-            " and more" if len(left) > _NAMED else "",
+            *(len(left), len(left) + len(done), method),
+            shortened(products or list(left.values())),
         )
 
 

@@ -9,7 +9,6 @@ from nncfx.errors import RuntimeFailure, shortened
 _PRODUCTS: Final = ("CONVOLUTION", "DECONVOLUTION", "MATRIX_MULTIPLY")
 # Layers that move numbers and compute none: TensorRT carries INT8 through them.
 _MOVES: Final = ("SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE", "SLICE")
-_SHOWN: Final = 3
 
 
 @dataclass(frozen=True)
@@ -82,5 +81,5 @@ def _is_dequantized(tensor: Any, makers: Mapping[str, Any]) -> bool:  # noqa: AN
 
 
 def _named(names: tuple[str, ...]) -> str:
-    shown = shortened([f"'{name}'" for name in names], _SHOWN)
+    shown = shortened([f"'{name}'" for name in names])
     return f"{len(names)} layer(s), {shown},"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nncfx.errors import RuntimeFailure, did_you_mean
+from nncfx.errors import RuntimeFailure, did_you_mean, require_known
 from nncfx.runtimes.protocol.named_inputs import InputSpec
 
 Shape = tuple[int, ...]
@@ -83,11 +83,7 @@ def tensorrt_settings(settings: Iterable[tuple[str, str]], runtime: str) -> Tens
     """
     texts = dict(settings)
     for name in texts:
-        if name not in _KNOWN:
-            raise RuntimeFailure(
-                f"'{runtime}' has no setting '{name}'; its settings are {', '.join(_KNOWN)}."
-                f"{did_you_mean(name, _KNOWN)}"
-            )
+        require_known(f"{runtime} setting", name, _KNOWN, error=RuntimeFailure)
     cache = texts.get("timingCacheFile")
     if cache is not None and runtime != "tensorrt":
         raise RuntimeFailure(
@@ -134,10 +130,7 @@ def _level(text: str | None) -> int | None:
 
 
 def _int8(text: str) -> str:
-    if text not in _INT8:
-        raise RuntimeFailure(
-            f"int8 is {text!r}; it is one of {', '.join(_INT8)}.{did_you_mean(text, _INT8)}"
-        )
+    require_known("value of int8", text, _INT8, error=RuntimeFailure)
     return text
 
 

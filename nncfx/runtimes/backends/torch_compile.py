@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from nncfx.errors import RuntimeFailure, did_you_mean
+from nncfx.errors import RuntimeFailure, require_known
 from nncfx.runtimes.protocol.module_session import Arguments, Forward, ModuleSession, module_of
 from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Runtime
 
@@ -30,11 +30,7 @@ class TorchCompile(Runtime):
         model = module_of(source, self.name)
         settings = dict(options.settings)
         for name in settings:
-            if name not in _SETTINGS:
-                raise RuntimeFailure(
-                    f"Runtime '{self.name}' has no setting '{name}'; its settings are "
-                    f"{', '.join(_SETTINGS)}.{did_you_mean(name, _SETTINGS)}"
-                )
+            require_known(f"{self.name} setting", name, _SETTINGS, error=RuntimeFailure)
         if options.profile:
             raise RuntimeFailure(f"Runtime '{self.name}' keeps no profile; leave it out.")
 

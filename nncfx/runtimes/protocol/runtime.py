@@ -5,12 +5,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from torch import nn
+from typing_extensions import override
 
+from nncfx.closing import Closing
 from nncfx.errors import ArgumentError
 from nncfx.tracing import ExampleInputs
 
@@ -52,7 +54,7 @@ class BuildOptions:
             )
 
 
-class Session(abc.ABC):
+class Session(Closing):
     """A model made ready to run; a context manager that closes itself.
 
     Attributes:
@@ -82,6 +84,7 @@ class Session(abc.ABC):
     def as_arrays(self, outputs: Any) -> Outputs:  # noqa: ANN401 (each runtime has its own)
         """Return what a bound function returned as arrays, in the model's order of outputs."""
 
+    @override
     @abc.abstractmethod
     def close(self) -> None:
         """Free what the session holds; it cannot run afterwards. Closing twice is harmless."""
@@ -93,12 +96,6 @@ class Session(abc.ABC):
             RuntimeFailure: the inputs are not the model's, or the runtime refused the call.
         """
         return self.as_arrays(self.bind(inputs)())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Runtime(abc.ABC):

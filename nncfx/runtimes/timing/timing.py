@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import ArgumentError, require_known
 from nncfx.runtimes.timing.statistics import bootstrap_medians, percentile_interval
 from nncfx.runtimes.timing.stopwatch import CLOCKS, Clock, Seconds, Stopwatch, held_up_share
 
@@ -71,11 +71,7 @@ class TimingPlan:
             )
         if self.resamples < 100:  # noqa: PLR2004 (fewer cannot tell 2.5 % from 0)
             raise ArgumentError(f"resamples is {self.resamples}; at least 100 are needed.")
-        if self.clock not in CLOCKS:
-            raise ArgumentError(
-                f"There is no clock '{self.clock}'; it is one of {', '.join(CLOCKS)}."
-                f"{did_you_mean(self.clock, CLOCKS)}"
-            )
+        require_known("clock", self.clock, CLOCKS)
 
 
 @dataclass(frozen=True, kw_only=True)

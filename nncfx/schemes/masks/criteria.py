@@ -11,7 +11,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import require_known
 from nncfx.schemes.wide_floats import wide
 
 Criterion: TypeAlias = str | Callable[[Tensor], Tensor]
@@ -132,10 +132,6 @@ def resolve_criterion(criterion: Criterion) -> Callable[[Tensor], Tensor]:
     """
     if not isinstance(criterion, str):
         return criterion
-    if criterion not in CRITERIA:
-        raise ArgumentError(
-            f"criterion {criterion!r} is not known; it says how the weights of a block become one "
-            f"score. Use one of {', '.join(sorted(CRITERIA))}, or a function from b x m weights "
-            f"to b scores.{did_you_mean(criterion, CRITERIA)}"
-        )
+    mend = " Or give a function from b x m weights of blocks to b scores."
+    require_known("criterion", criterion, sorted(CRITERIA), mend)
     return CRITERIA[criterion]

@@ -8,23 +8,17 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.errors import ArgumentError
-from nncfx.schemes.layers import (
-    CONDENSA_LAYERS,
-    kinds_of,
-    layer_parameters,
-    parameter_names,
-    select_layers,
-)
+from nncfx.schemes.layers import CONDENSA_LAYERS, kinds_of, layer_parameters
 from nncfx.schemes.masks.exact_masks import check_level
 from nncfx.schemes.rate_distortion.code_lengths import estimated_bits
 from nncfx.schemes.rate_distortion.entropy_grid import bits_of_level, entropy_grids, grid_step
-from nncfx.schemes.scheme import Scheme
+from nncfx.schemes.weight_scheme import WeightScheme
 
 _SLACK: Final = 1.001
 
 
 @dataclass(frozen=True)
-class EntropyQuantize(Scheme):
+class EntropyQuantize(WeightScheme):
     """Rounds all weights to integers times a step per tensor that take `bits` bits on average.
 
     The error of a tensor counts as a share of its squares, and each weight goes to the integer of
@@ -67,13 +61,9 @@ class EntropyQuantize(Scheme):
         for name, grid in entropy_grids(weights, bits).items():
             weights[name].copy_(grid.rounded(weights[name].detach().float()))
 
-    @override
-    def parameters(self, model: nn.Module) -> frozenset[str]:
-        return parameter_names(model, self._weights(model).values())
-
     def _weights(self, model: nn.Module) -> dict[str, Tensor]:
-        layers = select_layers(model, kinds_of(self.layers), ignored=self.ignored)
-        unique = {id(one): one for one in layer_parameters(layers, biases=False)}
+        weights = layer_parameters(self._layers(model), biases=False)
+        unique = {id(one): one for one in weights}
         return {str(number): one for number, one in enumerate(unique.values())}
 
 

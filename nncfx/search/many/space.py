@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from nncfx.errors import ArgumentError, did_you_mean
+from nncfx.errors import ArgumentError, require_known
 from nncfx.json_codec import encode
 from nncfx.search.trials import JSONValue
 
@@ -137,11 +137,7 @@ class Space:
             ArgumentError: a dimension is missing or unknown, or a value is none of its values.
         """
         for name in candidate:
-            if name not in self.names:
-                raise ArgumentError(
-                    f"'{name}' is no dimension of the space, which has {', '.join(self.names)}."
-                    f"{did_you_mean(name, self.names)}"
-                )
+            require_known("dimension", name, self.names)
         for name in self.names:
             if name not in candidate:
                 raise ArgumentError(

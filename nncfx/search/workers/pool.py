@@ -9,10 +9,11 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from typing_extensions import override
 
+from nncfx.closing import Closing
 from nncfx.search.workers.executor import Done, Executor, check_workers, pickled
 from nncfx.search.workers.worker import Workplace
 
@@ -34,7 +35,7 @@ class Worker(Protocol):
         ...
 
 
-class Pool(Executor, abc.ABC):
+class Pool(Executor, Closing):
     """Workers that are started anew and kept until `close`."""
 
     _died: type[Exception]
@@ -107,12 +108,6 @@ class Pool(Executor, abc.ABC):
         for worker in (*self._idle, *(worker for _, worker, _ in self._busy.values())):
             worker.kill()
         self._idle, self._busy = [], {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _replaced(self, dead: Worker) -> Worker:
         dead.kill()

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nncfx.errors import ArgumentError, StorageError
+from nncfx.errors import StorageError, require_known
 from nncfx.storage.codecs import tensor_codecs
 from nncfx.storage.codecs.byte_reader import ByteReader
 from nncfx.storage.codecs.huffman import count_symbols
@@ -102,8 +102,7 @@ def segments_of(tensors: Mapping[str, BitTensor], mode: Mode) -> Iterator[Segmen
     Raises:
         ArgumentError: There is no such mode.
     """
-    if mode not in MODES:
-        raise ArgumentError(f"mode={mode!r} is no mode. Use one of {', '.join(MODES)}.")
+    require_known("mode", mode, MODES)
     small = mode == "small" or (mode == "auto" and IS_COMPILED)
     run = _Run()
     for name in tensors:

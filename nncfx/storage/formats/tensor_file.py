@@ -4,8 +4,11 @@ import itertools
 import mmap
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, Self, final
+from typing import Any, final
 
+from typing_extensions import override
+
+from nncfx.closing import Closing
 from nncfx.errors import StorageError, did_you_mean
 from nncfx.storage.codecs.number_formats import BitTensor
 from nncfx.storage.formats.container import Span, check_size, read_header, read_tensors
@@ -16,7 +19,7 @@ _KEPT_NUMBERS = 1 << 19
 
 
 @final
-class TensorFile:
+class TensorFile(Closing):
     """The tensors of a file by name, each read from the mapped file when it is asked for.
 
     A tensor is decoded anew at every read, and only its segment (itself, or neighbours of up
@@ -109,13 +112,8 @@ class TensorFile:
         with naming(self._path):
             yield from read_tensors(self._file, self._header, max_bytes=self._max_bytes)
 
+    @override
     def close(self) -> None:
         """Close the file; it may be closed already."""
         self._bytes.close()
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

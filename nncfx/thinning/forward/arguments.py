@@ -44,10 +44,10 @@ def forward_arguments(
 
     with ExitStack() as hooks, torch.no_grad(), preserved(model):
         for name in names:
-            handle = model.get_submodule(name).register_forward_pre_hook(
-                partial(note, name), with_kwargs=True, prepend=True
+            hook, module = partial(note, name), model.get_submodule(name)
+            hooks.enter_context(
+                module.register_forward_pre_hook(hook, with_kwargs=True, prepend=True)
             )
-            hooks.callback(handle.remove)
         run(model, example_inputs)
     return found
 

@@ -12,6 +12,7 @@ from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, CompressionError, ConfigError, StorageError
 from nncfx.network import strip
 from nncfx.training.create import create_compressed_model
+from small_models import Function
 
 IMAGES = torch.tensor([[[[2.0, 0.0], [0.0, 2.0]]], [[[2.0, 2.0], [2.0, 2.0]]]])
 
@@ -157,16 +158,11 @@ def test_what_weights_would_remove_at_first_is_scored_as_it_would_be_active() ->
 def test_a_layer_may_be_given_its_input_by_name() -> None:
     """A call `conv(input=x)` shows what `conv(x)` does."""
 
-    class Named(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = net()
+    def forward(m: Function, x: Tensor) -> Tensor:
+        y: Tensor = m.layers[2](input=m.layers[1](m.layers[0](x)))
+        return y
 
-        def forward(self, x: Tensor) -> Tensor:
-            y: Tensor = self.layers[2](input=self.layers[1](self.layers[0](x)))
-            return y
-
-    model = Named()
+    model = Function(forward, layers=net())
     channels = analyze_channels(model, IMAGES)
     (found,) = channel_activity(model, channels, [IMAGES], "mean_activation", 2).values()
     assert found.tolist() == pytest.approx([1.5, 0, 6])

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
 from nncfx.thinning import thin
+from small_models import Function
 
 
 def axes(channels: Channels, name: str) -> dict[str, tuple[str, int]]:
@@ -274,17 +275,12 @@ def test_a_function_over_tokens_lets_channels_pass_as_a_layer_does() -> None:
 
 
 def test_a_weight_that_is_computed_from_the_input_fixes_what_it_meets() -> None:
-    class Dynamic(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem = nn.Linear(3, 4)
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        x = m.stem(x)
+        return nn.functional.linear(x, x)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.stem(x)
-            return nn.functional.linear(x, x)
-
-    found = analyze_channels(Dynamic(), torch.zeros(2, 3))
-    assert found.fixed["stem"] == "'Dynamic/linear_0' has a weight that is no parameter"
+    found = analyze_channels(Function(forward, stem=nn.Linear(3, 4)), torch.zeros(2, 3))
+    assert found.fixed["stem"] == "'Function/linear_0' has a weight that is no parameter"
 
 
 def test_a_product_with_a_vector_fixes_what_it_sums() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Normal
 
 import nncfx
-from onnx_files import run_file
+from onnx_files import assert_file_agrees, run_file
 
 X = torch.linspace(-1, 1, 24).view(3, 8)
 
@@ -85,8 +85,7 @@ def test_models_are_exported_by_threads(tmp_path: Path) -> None:
         paths = [tmp_path / f"{number}.onnx" for number in range(3)]
         list(pool.map(lambda model, path: nncfx.export_onnx(model, path, X), models, paths))
     for model, path in zip(models, paths, strict=True):
-        (found,) = run_file(path, X)
-        torch.testing.assert_close(torch.as_tensor(found), model(X))
+        assert_file_agrees(path, model, X)
 
 
 class Loss(nn.Module):
@@ -131,8 +130,7 @@ def test_cross_entropies_are_torchs(
     model = Loss(ndim, is_class=is_class, **named)
     x = X + torch.eye(8)[[1, 2, 4]]
     file = nncfx.export_onnx(model, tmp_path / "m.onnx", x, dynamic_batch=False)
-    (found,) = run_file(file, x)
-    torch.testing.assert_close(torch.as_tensor(found), model(x), rtol=1e-5, atol=1e-5)
+    assert_file_agrees(file, model, x, rtol=1e-5, atol=1e-5)
 
 
 class ReadThroughData(nn.Linear):
@@ -166,5 +164,4 @@ def test_weights_that_are_reached_through_data_are_exported(
     if is_quantized:
         model = nncfx.quantize(model, [X])
     file = nncfx.export_onnx(model, tmp_path / "m.onnx", X)
-    (found,) = run_file(file, X)
-    torch.testing.assert_close(torch.as_tensor(found), model(X), rtol=1e-3, atol=1e-3)
+    assert_file_agrees(file, model, X, rtol=1e-3, atol=1e-3)

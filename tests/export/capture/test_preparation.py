@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 import nncfx
 from nncfx.errors import ExportError
 from nncfx.export import export_program
-from onnx_files import run_file
+from onnx_files import assert_file_agrees, run_file
 
 X = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -161,5 +161,4 @@ def test_what_only_looks_on_keeps_no_other_hook_in_the_file(tmp_path: Path) -> N
     controller, model = nncfx.create_compressed_model(Calling(), {"compression": algorithms}, X)
     controller.scheduler.epoch_step()
     file = nncfx.export_onnx(model.eval(), tmp_path / "clustered.onnx", X)
-    (found,) = run_file(file, X)
-    np.testing.assert_allclose(found, model(X).detach().numpy(), atol=1e-5)
+    assert_file_agrees(file, model, X, atol=1e-5, rtol=0)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import nncfx
 from nncfx.export.ir.defaults import leave_out_defaults
 from onnx_files import run_file
+from small_models import Function
 
 TEXT = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -107,18 +108,13 @@ graph (float[1, 4, 6, 6] x) => (float[1, 4, 3, 3] y)
 def test_what_inference_takes_for_something_else_is_kept(tmp_path: Path) -> None:
     """It takes one-sided transforms for two-sided ones, and sequences in a loop for tensors."""
 
-    class Summed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bag = nn.EmbeddingBag(20, 33, mode="sum")
-
-        def forward(self, wave: Tensor, words: Tensor, offsets: Tensor) -> Tensor:
-            waves = torch.stft(wave, 64, 32, window=torch.ones(64), return_complex=True)
-            return waves.abs().mean(2) + self.bag(words, offsets)
+    def forward(m: Function, wave: Tensor, words: Tensor, offsets: Tensor) -> Tensor:
+        waves = torch.stft(wave, 64, 32, window=torch.ones(64), return_complex=True)
+        return waves.abs().mean(2) + m.bag(words, offsets)
 
     torch.manual_seed(0)
     inputs = (torch.randn(3, 320), torch.randint(20, (7,)), torch.tensor([0, 3, 4]))
-    net = Summed().eval()
+    net = Function(forward, bag=nn.EmbeddingBag(20, 33, mode="sum")).eval()
     path = nncfx.export_onnx(net, tmp_path / "m.onnx", inputs, dynamic_batch=False).path
     found = run_file(path, inputs)[0]
     np.testing.assert_allclose(found, net(*inputs).detach().numpy(), rtol=1e-4, atol=1e-4)

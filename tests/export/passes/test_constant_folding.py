@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nncfx.export import export_onnx
-from onnx_files import run_file
-from small_models import Rounding
+from onnx_files import assert_file_agrees
+from small_models import Function, Rounding
 
 STEP = 0.05
 BYTE = (0, 255)
@@ -67,11 +67,8 @@ def test_a_product_of_constants_is_one_constant(runtime: str, width: int, tmp_pa
     assert [node.op_type for node in graph.node].count("MatMul") == 1
     floats = [one.name for one in graph.initializer if one.data_type == 1 and len(one.dims) > 1]
     assert floats == []
-    (found,) = run_file(path, inputs(), runtime)
     # products of bytes, exact in either; the values are those of the model's own rounding
-    torch.testing.assert_close(
-        torch.from_numpy(found), model(inputs()).detach(), rtol=0, atol=1e-5
-    )
+    assert_file_agrees(path, model, inputs(), runtime, rtol=0, atol=1e-5)
 
 
 def test_a_product_that_an_input_enters_is_left(tmp_path: Path) -> None:
@@ -106,23 +103,15 @@ def test_parts_of_one_weight_are_stored_as_integers(
     assert [
         one.name for one in graph.initializer if one.data_type == 1 and len(one.dims) > 1
     ] == []
-    (found,) = run_file(path, inputs())
-    torch.testing.assert_close(
-        torch.from_numpy(found), model(inputs()).detach(), rtol=0, atol=1e-5
-    )
+    assert_file_agrees(path, model, inputs(), rtol=0, atol=1e-5)
 
 
 def test_a_quantizer_that_moves_up_to_a_constant_stores_it(tmp_path: Path) -> None:
-    class Repeated(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.probe = nn.Parameter(torch.linspace(-1, 1, 24).view(1, 3, 8))
-            self.rounding = Rounding(STEP, BYTE, zero_point=128)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.rounding(self.probe.repeat(x.shape[0], 1, 1)) @ x.unsqueeze(-1)
-
-    model = Repeated().eval()
+    model = Function(
+        lambda m, x: m.rounding(m.probe.repeat(x.shape[0], 1, 1)) @ x.unsqueeze(-1),
+        probe=nn.Parameter(torch.linspace(-1, 1, 24).view(1, 3, 8)),
+        rounding=Rounding(STEP, BYTE, zero_point=128),
+    ).eval()
     path = export_onnx(model, tmp_path / "m.onnx", inputs()).path
     graph = onnx.load(path).graph
     assert [
@@ -131,7 +120,4 @@ def test_a_quantizer_that_moves_up_to_a_constant_stores_it(tmp_path: Path) -> No
     stored = {one.name for one in graph.initializer}
     quantized = [node.input[0] for node in graph.node if node.op_type == "QuantizeLinear"]
     assert not stored & set(quantized)
-    (found,) = run_file(path, inputs())
-    torch.testing.assert_close(
-        torch.from_numpy(found), model(inputs()).detach(), rtol=0, atol=1e-5
-    )
+    assert_file_agrees(path, model, inputs(), rtol=0, atol=1e-5)

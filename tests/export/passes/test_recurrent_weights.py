@@ -10,7 +10,7 @@ from torch import nn
 import nncfx
 from nncfx.export import export_onnx
 from nncfx.quantization import QuantizeOptions, quantize_weights
-from onnx_files import run_file
+from onnx_files import assert_file_agrees, run_file
 
 
 class Recurrent(nn.Module):
@@ -113,8 +113,7 @@ def test_openvino_reads_the_bytes_of_a_gru_where_weights_alone_are_quantized(
     model = quantize_weights(Recurrent(nn.GRU).eval(), [x])
     path = export_onnx(model, tmp_path / "m.onnx", x, "openvino").path
     assert float_matrices(path) == []
-    found = torch.from_numpy(run_file(path, x, "openvino")[0])
-    torch.testing.assert_close(found, model(x), rtol=1e-3, atol=1e-4)
+    assert_file_agrees(path, model, x, "openvino", rtol=1e-3, atol=1e-4)
 
 
 def test_openvino_reads_it(tmp_path: Path) -> None:
@@ -124,5 +123,4 @@ def test_openvino_reads_it(tmp_path: Path) -> None:
         Recurrent(nn.LSTM).eval(), [x], target="openvino", ignored_scopes=["{function}linear"]
     )
     path = export_onnx(model, tmp_path / "m.onnx", x, "openvino").path
-    found = torch.from_numpy(run_file(path, x, "openvino")[0])
-    torch.testing.assert_close(found, model(x), rtol=1e-3, atol=1e-4)
+    assert_file_agrees(path, model, x, "openvino", rtol=1e-3, atol=1e-4)

@@ -11,7 +11,7 @@ import nncfx
 from nncfx.errors import ExportError
 from nncfx.export import export_program
 from nncfx.export.checks.saturation_check import overflowing_readers
-from small_models import Rounding
+from small_models import Function, Rounding
 
 STEP = 0.05
 
@@ -101,15 +101,10 @@ def test_a_range_that_is_not_frozen_is_refused() -> None:
 
 
 def test_what_is_concatenated_from_inputs_is_quantized_as_an_activation() -> None:
-    class Joined(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.quantizer = Rounding(STEP, (0, 255))
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        return m.quantizer(torch.cat((torch.relu(x), torch.sigmoid(x)), 1))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.quantizer(torch.cat((torch.relu(x), torch.sigmoid(x)), 1))
-
-    model, x = Joined().eval(), images()
+    model, x = Function(forward, quantizer=Rounding(STEP, (0, 255))).eval(), images()
     program = export_program(model, x)
     assert torch.equal(program.module()(x), model(x))
     assert any("quantize_per_tensor" in str(node.target) for node in program.graph.nodes)
@@ -174,10 +169,6 @@ def test_activations_are_bytes_of_either_kind_with_the_same_values(
 
 
 def test_a_tensor_given_twice_is_two_inputs() -> None:
-    class Difference(nn.Module):
-        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            return a - 2 * b
-
     a, b = torch.randn(2, 3, 4)
-    program = export_program(Difference(), (a, a)).module()
+    program = export_program(Function(lambda _, a, b: a - 2 * b), (a, a)).module()
     assert torch.equal(program(a, b), a - 2 * b)

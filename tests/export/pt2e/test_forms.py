@@ -113,19 +113,14 @@ def test_dropout_that_stays_at_work_stays_in_the_program() -> None:
     assert len(nodes(program, "dropout")) == 1
 
 
-def test_a_tensor_quantized_twice_on_one_grid_is_quantized_once() -> None:
-    again = Rounding(SCALE, GRID, zero_point=ZERO)
+@pytest.mark.parametrize(("scale", "count"), [(SCALE, 1), (2 * SCALE, 2)])
+def test_a_tensor_quantized_twice_is_quantized_once_for_each_grid(
+    scale: float, count: int
+) -> None:
+    again = Rounding(scale, GRID, zero_point=ZERO)
     model = Moved(lambda x: again(x.flatten(1)), 144).eval()
     program = export_program(model, image())
-    assert len(nodes(program, "decomposed.quantize_per_tensor")) == 1
-    assert torch.equal(program.module()(image()), model(image()))
-
-
-def test_a_tensor_quantized_on_two_grids_is_quantized_twice() -> None:
-    again = Rounding(2 * SCALE, GRID, zero_point=ZERO)
-    model = Moved(lambda x: again(x.flatten(1)), 144).eval()
-    program = export_program(model, image())
-    assert len(nodes(program, "decomposed.quantize_per_tensor")) == 2
+    assert len(nodes(program, "decomposed.quantize_per_tensor")) == count
     assert torch.equal(program.module()(image()), model(image()))
 
 

@@ -13,6 +13,7 @@ from nncfx import hago
 from nncfx.errors import CompressionError
 from nncfx.hago.search.search import QuantizeSettings, search_space
 from nncfx.targets import Descriptor, Hardware, hardware_named
+from small_models import Function
 
 KINDS = ("all 8 bits", "mixed")
 
@@ -197,13 +198,8 @@ def test_a_wrong_rule_is_found_and_the_operation_named(
 
 
 def test_an_operation_of_the_users_own_runs_in_integers(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Leaky(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 4, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return F.leaky_relu(self.conv(x), 0.5)
+    def leaky() -> nn.Module:
+        return Function(lambda m, x: F.leaky_relu(m.conv(x), 0.5), conv=nn.Conv2d(3, 4, 3))
 
     wide = (Descriptor(inputs=("int32",), output="int32"),)
     conv = (Descriptor(inputs=("int8",), output="int32"),)
@@ -214,23 +210,18 @@ def test_an_operation_of_the_users_own_runs_in_integers(monkeypatch: pytest.Monk
     hago.integer_kernel("leaky_relu")(
         lambda call: torch.where(call.args[0] < 0, call.args[0], 2 * call.args[0])
     )
-    quantizer = quantizer_of(Leaky(), images(), hardware, "all 8 bits")
+    quantizer = quantizer_of(leaky(), images(), hardware, "all 8 bits")
     assert all(one for one in quantizer.strategy.topology.node_conds[2:])
     require_equal(quantizer, images())
 
 
 def test_every_tensor_that_is_returned_is_equal() -> None:
-    class Split(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 6, 3)
-
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            x = self.conv(x)
-            return (*x.chunk(2, 1), x)
+    def forward(m: Function, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        x = m.conv(x)
+        return (*x.chunk(2, 1), x)
 
     torch.manual_seed(0)
-    graph = hago.prepare_graph(Split().eval(), images()[:1])
+    graph = hago.prepare_graph(Function(forward, conv=nn.Conv2d(3, 6, 3)).eval(), images()[:1])
     hardware = hardware_named("tensorrt")
     space = search_space(graph, hardware, [(images(), torch.zeros(3))], QuantizeSettings())
     quantizer = hago.create_quantizer(graph, hardware, space.strategy)

@@ -15,8 +15,9 @@ from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ("{", "cannot be read"),
-        ("[]", "has no 'weight_map'"),
+        ("{", "is not JSON"),
+        ("[]", "object of index"),
+        ("{}", "has no 'weight_map'"),
         (json.dumps({"weight_map": {"w": "../../secret.safetensors"}}), "outside its folder"),
     ],
 )

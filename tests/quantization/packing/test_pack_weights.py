@@ -13,6 +13,7 @@ from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear
 from nncfx.quantization.packing.pack_weights import unpack_weights
 from nncfx.quantization.quantize import quantize
 from nncfx.quantization.weight_only import quantize_weights
+from small_models import Function
 
 TOKENS = torch.randint(90, (2, 9), generator=torch.Generator().manual_seed(0))
 
@@ -103,17 +104,12 @@ def test_unpacked_is_the_simulation_again_to_the_last_bit() -> None:
 
 
 def test_recurrent_layers_are_decoded_when_they_are_read() -> None:
-    class Recurrent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.memory, self.head = nn.GRU(8, 16), nn.Linear(16, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            y: Tensor = self.head(self.memory(x)[0])
-            return y
+    def forward(m: Function, x: Tensor) -> Tensor:
+        y: Tensor = m.head(m.memory(x)[0])
+        return y
 
     x = torch.randn(5, 2, 8)
-    model = Recurrent().eval()
+    model = Function(forward, memory=nn.GRU(8, 16), head=nn.Linear(16, 4)).eval()
     packed = quantize_weights(model, example_inputs=x, pack=True)
     simulated = quantize_weights(model, example_inputs=x)
     torch.testing.assert_close(packed(x), simulated(x), rtol=1e-5, atol=1e-6)

@@ -21,6 +21,7 @@ from nncfx.quantization.packing.records import packed_again, packed_records
 from nncfx.quantization.weight_only import quantize_weights
 from nncfx.schemes import group_scores, keep_groups, zero_groups
 from nncfx.thinning import prunable_channels, thin
+from small_models import Function
 
 TOKENS = torch.randint(90, (2, 9), generator=torch.Generator().manual_seed(0))
 Save = Callable[[Path, nn.Module], object]
@@ -104,25 +105,19 @@ def test_damaged_records_are_refused(change: dict[str, Any]) -> None:
         packed_again(network(), records, {})
 
 
-class Conv1D(nn.Module):
+def conv1_d() -> nn.Module:
     """Called as a layer of transformers is, and another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(6, 8))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x @ self.weight.T
+    return Function(lambda m, x: x @ m.weight.T, weight=nn.Parameter(torch.randn(6, 8)))
 
 
 def test_a_class_of_a_known_name_is_not_taken_for_the_known_one(tmp_path: Path) -> None:
     inputs = torch.randn(4, 8)
-    model = nn.Sequential(Conv1D(), nn.Linear(6, 3)).eval()
+    model = nn.Sequential(conv1_d(), nn.Linear(6, 3)).eval()
     small = quantize_weights(model, example_inputs=inputs, bits=8, pack=True)
     simulated = quantize_weights(model, example_inputs=inputs, bits=8)
     torch.testing.assert_close(small(inputs), simulated(inputs))
     nncfx.save(tmp_path / "small", small)
-    fresh = nn.Sequential(Conv1D(), nn.Linear(6, 3)).eval()
+    fresh = nn.Sequential(conv1_d(), nn.Linear(6, 3)).eval()
     assert torch.equal(nncfx.load(tmp_path / "small", fresh)[1](inputs), small(inputs))
 
 

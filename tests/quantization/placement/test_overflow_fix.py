@@ -71,9 +71,9 @@ def test_the_target_of_a_config_decides_as_well() -> None:
 
 
 def test_an_unknown_fix_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ArgumentError, match=r"'enabled'; it is one of .*Did you mean 'enable'"):
+    with pytest.raises(ArgumentError, match=r"no overflow_fix 'enabled'\. Did you mean 'enable'"):
         largest_integers(cast("OverflowFix", "enabled"))
-    with pytest.raises(ArgumentError, match="overflow_fix is 'True'"):
+    with pytest.raises(ArgumentError, match="no overflow_fix 'True'"):
         largest_integers(cast("OverflowFix", True))
 
 

@@ -19,7 +19,7 @@ from nncfx.quantization import PlacementOptions, QuantizationPlan, SpecRequest, 
 from nncfx.runtimes import integer_kernels
 from nncfx.targets import Descriptor, Hardware, hardware_named
 from nncfx.tracing import PostSite, WeightSite
-from onnx_files import run_file
+from onnx_files import assert_file_agrees, run_file
 from small_models import Function
 
 IMAGE = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -449,15 +449,10 @@ def test_a_scale_per_channel_of_an_activation_is_refused_with_the_reason() -> No
 
 
 def test_of_a_recurrent_layer_only_the_weights_are_integers_and_that_is_told() -> None:
-    class Recurrent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lstm, self.fc = nn.LSTM(4, 4), nn.Linear(4, 2)
+    def recurrent() -> nn.Module:
+        return Function(lambda m, x: m.fc(m.lstm(x)[0]), lstm=nn.LSTM(4, 4), fc=nn.Linear(4, 2))
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.fc(self.lstm(x)[0])
-
-    plan = planned(Recurrent(), inputs=torch.ones(3, 2, 4))
+    plan = planned(recurrent(), inputs=torch.ones(3, 2, 4))
     assert [(one.parameter, one.spec.axis) for one in plan.weights] == [
         ("lstm.weight_ih_l0", 0),
         ("lstm.weight_hh_l0", 0),
@@ -470,7 +465,7 @@ def test_of_a_recurrent_layer_only_the_weights_are_integers_and_that_is_told() -
     assert [(one.kind, one.reason) for one in plan.float_operations] == [
         ("recurrent", f"onnxruntime {without}; its weights are stored as int8 all the same")
     ]
-    other = planned(Recurrent(), hardware_named("tensorrt"), inputs=torch.ones(3, 2, 4))
+    other = planned(recurrent(), hardware_named("tensorrt"), inputs=torch.ones(3, 2, 4))
     assert [(one.kind, one.reason) for one in other.float_operations] == [
         ("recurrent", f"tensorrt {without}; {mend}")
     ]
@@ -546,8 +541,7 @@ def test_a_weight_from_the_left_has_one_scale_for_no_runtime_takes_more(tmp_path
     file = nncfx.export_onnx(quantized, tmp_path / "x.onnx", x)
     kernels = integer_kernels(file.path, x)
     assert (len(kernels.integer), len(kernels.float)) == (1, 0)
-    executed = torch.from_numpy(run_file(file.path, x)[0])
-    torch.testing.assert_close(executed, quantized(x), rtol=0, atol=1e-5)
+    assert_file_agrees(file.path, quantized, x, rtol=0, atol=1e-5)
 
 
 class Assigned(nn.Module):

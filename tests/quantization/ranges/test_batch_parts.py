@@ -9,21 +9,16 @@ from torch import Tensor, nn
 import nncfx
 from nncfx.quantization.ranges import batch_parts
 from nncfx.quantization.ranges.batch_parts import in_parts
+from small_models import Function
 
 _OF_AN_IMAGE = 4 * 8 * 8
 IMAGES = torch.randn(12, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-class Function(nn.Module):
-    """A convolution of 4 x 8 x 8 numbers an image, and what `behind` makes of them."""
-
-    def __init__(self, behind: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer, self.behind = nn.Conv2d(3, 4, 3, padding=1), behind
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.behind(self.layer(x).relu())
+def convolved(behind: Callable[[Tensor], Tensor]) -> nn.Module:
+    """Return a convolution of 4 x 8 x 8 numbers an image, and what `behind` makes of them."""
+    torch.manual_seed(0)
+    return Function(lambda m, x: behind(m.layer(x).relu()), layer=nn.Conv2d(3, 4, 3, padding=1))
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +28,7 @@ def _room_for_five(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_parts_are_as_long_as_their_largest_activation_allows() -> None:
-    model = nncfx.wrap(Function(lambda x: x.mean((2, 3))), IMAGES)
+    model = nncfx.wrap(convolved(lambda x: x.mean((2, 3))), IMAGES)
     assert [len(one) for one in in_parts(model, iter([IMAGES, IMAGES[:3]]))] == [4, 4, 4, 3]
     found = in_parts(model, [IMAGES])
     assert isinstance(found, list)
@@ -47,7 +42,7 @@ def test_parts_are_not_shorter_than_a_few_where_those_are_not_large(
     monkeypatch.setattr(batch_parts, "_FITTING", 2 * _OF_AN_IMAGE)
     monkeypatch.setattr(batch_parts, "_FEW", 6)
     monkeypatch.setattr(batch_parts, "_LARGE", room * _OF_AN_IMAGE)
-    model = nncfx.wrap(Function(torch.relu), IMAGES)
+    model = nncfx.wrap(convolved(torch.relu), IMAGES)
     assert [len(one) for one in in_parts(model, [IMAGES])] == [length] * (12 // length)
 
 
@@ -59,17 +54,17 @@ def test_parts_are_not_shorter_than_a_few_where_those_are_not_large(
 def test_batches_stay_whole_where_examples_are_not_along_axis_0(
     behind: Callable[[Tensor], Tensor],
 ) -> None:
-    model, batches = nncfx.wrap(Function(behind), IMAGES), [IMAGES]
+    model, batches = nncfx.wrap(convolved(behind), IMAGES), [IMAGES]
     assert in_parts(model, batches) is batches
 
 
 def test_batches_stay_whole_where_one_example_was_traced() -> None:
-    model, batches = nncfx.wrap(Function(torch.relu), IMAGES[:1]), [IMAGES]
+    model, batches = nncfx.wrap(convolved(torch.relu), IMAGES[:1]), [IMAGES]
     assert in_parts(model, batches) is batches
 
 
 def test_ranges_and_biases_are_those_of_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Function(lambda x: x.mean((2, 3)))
+    model = convolved(lambda x: x.mean((2, 3)))
     found = nncfx.quantize(model, [IMAGES]).state_dict()
     monkeypatch.setattr(batch_parts, "_FITTING", 1 << 30)
     whole = nncfx.quantize(model, [IMAGES]).state_dict()

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.quantization.rounding.blocks import captured, find_blocks
+from small_models import Function
 
 
 class Branch(nn.Module):
@@ -59,19 +60,13 @@ def test_what_is_called_twice_or_with_two_tensors_is_in_no_block() -> None:
     assert divided(Twice(), torch.randn(2, 8)) == []
 
 
-class Unreached(nn.Module):
+def unreached() -> nn.Module:
     """Shows those of its examples to `expert` that lie far out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.expert = nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.expert(x[x[:, 0] > 100]).sum(0) + x
+    return Function(lambda m, x: m.expert(x[x[:, 0] > 100]).sum(0) + x, expert=nn.Linear(8, 8))
 
 
 def test_a_layer_that_the_example_does_not_reach_is_in_no_block() -> None:
-    assert divided(Unreached(), torch.randn(2, 8)) == []
+    assert divided(unreached(), torch.randn(2, 8)) == []
 
 
 def test_blocks_compute_what_the_model_does_between_them() -> None:

@@ -34,12 +34,12 @@ def test_a_compute_capability_may_be_spelt_as_people_spell_it(text: str) -> None
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        (("optShape", "x:1"), r"no setting 'optShape'.* Did you mean 'optShapes'\?"),
+        (("optShape", "x:1"), r"no tensorrt_rtx setting 'optShape'. Did you mean 'optShapes'\?"),
         (("optShapes", "x=1x3"), "does not name inputs and their sizes. Write 'x:8x3x224x224'"),
         (("computeCapability", "Ada"), "computeCapability is 'Ada'; write it as '8.9'"),
         (("builderOptimizationLevel", "6"), "is '6'; it is a whole number, 0 to 5"),
         (("builderOptimizationLevel", "-1"), "is '-1'; it is a whole number"),
-        (("int8", "some"), "int8 is 'some'; it is one of paired, all, any"),
+        (("int8", "some"), "no value of int8 'some'. Known are paired, all, any"),
         (("timingCacheFile", "t.cache"), "TensorRT for RTX times nothing"),
     ],
 )

@@ -10,7 +10,9 @@ from nncfx.runtimes import BuildOptions, runtime_named
 
 
 def test_an_unknown_setting_gets_the_nearest() -> None:
-    with pytest.raises(RuntimeFailure, match=r"no setting 'modes'.*Did you mean 'mode'\?"):
+    with pytest.raises(
+        RuntimeFailure, match=r"no torch_compile setting 'modes'. Did you mean 'mode'\?"
+    ):
         runtime_named("torch_compile").build(nn.ReLU(), BuildOptions(settings=(("modes", "x"),)))
 
 

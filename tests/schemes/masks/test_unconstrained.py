@@ -10,6 +10,7 @@ from nncfx.errors import ArgumentError, CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes import CRITERIA, Ranking, kept_units, unconstrained_masks
 from nncfx.tracing import trace
+from small_models import Function
 
 
 class Fork(nn.Module):
@@ -72,20 +73,13 @@ def test_producers_lose_rows_biases_and_the_norm_that_only_they_feed() -> None:
 
 
 def test_a_norm_that_has_another_reader_before_it_stays() -> None:
-    class Shared(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.norm, self.head = (
-                nn.Conv2d(3, 4, 1),
-                nn.BatchNorm2d(4),
-                nn.Conv2d(4, 2, 1),
-            )
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        x = m.conv(x)
+        return m.head(x + m.norm(x))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.conv(x)
-            return self.head(x + self.norm(x))
-
-    model = Shared()
+    model = Function(
+        forward, conv=nn.Conv2d(3, 4, 1), norm=nn.BatchNorm2d(4), head=nn.Conv2d(4, 2, 1)
+    )
     masks = unconstrained_masks(
         analyze_channels(model, INPUTS),
         dict(model.named_parameters()),

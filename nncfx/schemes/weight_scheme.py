@@ -1,0 +1,30 @@
+"""Schemes that constrain the weights of layers of chosen kinds."""
+
+from typing import ClassVar
+
+from torch import nn
+from typing_extensions import override
+
+from nncfx.schemes.layers import Layer, kinds_of, layer_parameters, parameter_names, select_layers
+from nncfx.schemes.scheme import Scheme
+
+
+class WeightScheme(Scheme):
+    """A scheme of weights: biases and layers of other kinds stay.
+
+    Attributes:
+        ignored: Dotted names of modules to leave alone, or `{re}` patterns.
+        layers: Kinds of layers, by their names in `LAYER_KINDS`.
+        exact: Whether subclasses of layers are left alone.
+    """
+
+    ignored: tuple[str, ...]
+    layers: tuple[str, ...]
+    exact: ClassVar[bool] = False
+
+    @override
+    def parameters(self, model: nn.Module) -> frozenset[str]:
+        return parameter_names(model, layer_parameters(self._layers(model), biases=False))
+
+    def _layers(self, model: nn.Module) -> list[Layer]:
+        return select_layers(model, kinds_of(self.layers), exact=self.exact, ignored=self.ignored)
