@@ -14,6 +14,7 @@ from nncfx.controllers import (
     sparsity_scheduler,
     sparsity_statistics,
 )
+from nncfx.controllers.base.states import CONTROLLER, check_keys, check_kinds
 from nncfx.controllers.base.weights import raw_parameters
 from nncfx.lc.config import LCConfig
 from nncfx.lc.lagrangian import next_mu
@@ -113,7 +114,9 @@ class LCController(Controller):
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict({key: one for key, one in state.items() if key != "mu"})
+        check_keys(state, CONTROLLER, f"The state of '{self.algorithm}'", optional=("mu",))
+        super().load_state_dict({key: state[key] for key in CONTROLLER})
+        check_kinds({"mu": 0.0, **state}, {"mu": (int, float)})
         self._penalty.mu = float(state.get("mu", 0.0))
 
     @override

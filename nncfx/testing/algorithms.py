@@ -10,6 +10,7 @@ algorithm breaks it. With pytest::
 `pytest.register_assert_rewrite("nncfx.testing")` in a conftest shows the values of what failed.
 """
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -26,11 +27,11 @@ from torch import Tensor, nn
 
 from nncfx.config import NNCFConfig
 from nncfx.controllers import CompositeController, CompressionStage, Controller, builder_for
-from nncfx.errors import ArgumentError, TracingError
+from nncfx.errors import ArgumentError, NNCFXError, TracingError
 from nncfx.network import NNCFNetwork, strip, unwrap, wrap
 from nncfx.testing.models import ConvAttentionNet, example_inputs
 from nncfx.testing.other_device import checked_device
-from nncfx.testing.refusals import check_refused
+from nncfx.testing.refusals import changed, check_refused, paths
 from nncfx.tracing import Insertion, WeightSite
 from nncfx.training.create import create_compressed_model
 
@@ -188,6 +189,17 @@ def state_dict_into_a_fresh_model_gives_the_same_output(subject: AlgorithmSubjec
     for one in (controller, other_controller):
         one.scheduler.epoch_step()
     assert torch.equal(other(example_inputs()), model(example_inputs()))
+
+
+def of_damaged_states_only_errors_of_nncfx_tell(subject: AlgorithmSubject) -> None:
+    controller, _ = subject.applied()
+    controller.scheduler.epoch_step()
+    state = controller.state_dict()
+    for path in [(), *paths(state)]:
+        with contextlib.suppress(NNCFXError):
+            controller.load_state_dict(changed(state, path, {"x": "y"}))
+            controller.scheduler.epoch_step()
+            controller.scheduler.step()
 
 
 def the_models_state_dict_alone_resumes_the_schedule(subject: AlgorithmSubject) -> None:
@@ -356,6 +368,7 @@ ALGORITHM_PROMISES: Final[tuple[Callable[[AlgorithmSubject], None], ...]] = (
     planning_touches_nothing,
     gradients_reach_every_parameter,
     state_dict_into_a_fresh_model_gives_the_same_output,
+    of_damaged_states_only_errors_of_nncfx_tell,
     the_models_state_dict_alone_resumes_the_schedule,
     pickle_and_deepcopy_keep_the_output,
     config_survives_json,

@@ -33,11 +33,11 @@ from nncfx.controllers.base.schedules import (
     WarmUp,
 )
 from nncfx.controllers.base.stage import CompressionStage
-from nncfx.controllers.base.states import check_keys
+from nncfx.controllers.base.states import CONTROLLER, check_keys
 from nncfx.controllers.base.weights import raw_parameters
 from nncfx.controllers.masks.costs import Costs, WeightCosts
 from nncfx.controllers.masks.masking import MaskSet
-from nncfx.errors import CompressionError
+from nncfx.errors import CompressionError, StorageError
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes import group_masks, kept_units, unconstrained_masks
@@ -255,13 +255,21 @@ class ChannelPruningController(Controller):
         if not self.config.params.needs_data:
             super().load_state_dict(state)
             return
-        super().load_state_dict({key: one for key, one in state.items() if key != "activity"})
+        check_keys(state, CONTROLLER, f"The state of '{self.algorithm}'", optional=("activity",))
+        super().load_state_dict({key: state[key] for key in CONTROLLER})
         names = [one.name for one in self.channels.prunable]
         activity = state.get("activity", {})
         check_keys(activity, names, f"The activity in the state of '{self.algorithm}'")
-        self._activity = {
-            name: torch.tensor(activity[name], dtype=torch.float32, device="cpu") for name in names
-        }
+        try:
+            self._activity = {
+                name: torch.tensor(activity[name], dtype=torch.float32, device="cpu")
+                for name in names
+            }
+        except (TypeError, ValueError) as error:
+            raise StorageError(
+                f"The activity in the state of '{self.algorithm}' is damaged ({error}). Write it "
+                "again."
+            ) from error
 
     def _masks(self, keep: Sequence[Tensor]) -> dict[str, Tensor]:
         return self._wanted(group_masks(self.channels, keep, self._weights()))

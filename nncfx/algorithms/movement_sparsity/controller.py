@@ -13,6 +13,7 @@ have no scores, since a channel is only masked as a whole where nothing reads it
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any, final
 
 import torch
@@ -36,6 +37,7 @@ from nncfx.controllers import (
     sparsity_statistics,
 )
 from nncfx.controllers.base.shared_gradients import warn_unused_scores
+from nncfx.controllers.base.states import check_kinds
 from nncfx.controllers.masks.whole_channels import whole_channel_masks
 from nncfx.network import NNCFNetwork
 
@@ -116,6 +118,7 @@ class MovementScheduler(Scheduler):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.steps.load_state_dict(state)
+        check_kinds(state, {"first_threshold": (int, float, NoneType)})
         self.first_threshold = state["first_threshold"]
 
     def progress(self) -> float | None:

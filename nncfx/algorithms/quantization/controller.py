@@ -19,7 +19,7 @@ from nncfx.algorithms.quantization.statistics import (
     QuantizerStatistics,
 )
 from nncfx.controllers import CompressionStage, Controller
-from nncfx.controllers.base.states import check_keys
+from nncfx.controllers.base.states import CONTROLLER, check_keys
 from nncfx.errors import StorageError, shortened
 from nncfx.network import NNCFNetwork
 from nncfx.operators import OTHER
@@ -158,11 +158,9 @@ class QuantizationController(Controller):
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        state = dict(state)
-        bits = state.pop("bits", None)  # states of 0.1 have none
-        check_keys(
-            state, ("algorithm", "level", "scheduler", "signed"), f"The state of '{ALGORITHM}'"
-        )
+        # states of 0.1 have no bits
+        keys = (*CONTROLLER, "signed")
+        check_keys(state, keys, f"The state of '{ALGORITHM}'", optional=("bits",))
         names = [one.planned.name for one in self.hooks]
         mend = (
             "Where the number of operations depends on values, as in a loop with a stop rule, "
@@ -174,10 +172,10 @@ class QuantizationController(Controller):
                 f"The table of the quantizers' signs in the state of '{ALGORITHM}' is damaged: "
                 "each is true or false. Write the file again."
             )
-        super().load_state_dict({key: state[key] for key in state if key != "signed"})
+        super().load_state_dict({key: state[key] for key in CONTROLLER})
         for one in self.hooks:
             one.spec = one.spec.replace(signed=state["signed"][one.planned.name])
-        self._warn_other_bits(bits)
+        self._warn_other_bits(state.get("bits"))
         self._epoch_begun(self.scheduler.current_epoch)
 
     def _warn_other_bits(self, loaded: object) -> None:

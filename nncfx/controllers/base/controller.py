@@ -18,7 +18,7 @@ from nncfx.controllers.base.schedulers import EpochScheduler, Scheduler
 from nncfx.controllers.base.schedules import BaselineSchedule
 from nncfx.controllers.base.shared_gradients import average_gradients
 from nncfx.controllers.base.stage import CompressionStage
-from nncfx.controllers.base.states import check_keys
+from nncfx.controllers.base.states import CONTROLLER, check_keys
 from nncfx.controllers.base.statistics import Statistics
 from nncfx.controllers.base.unread_weights import unread_weights
 from nncfx.errors import ArgumentError, CompressionError
@@ -331,7 +331,7 @@ class Controller(abc.ABC):
             StorageError: `state` is not one of this algorithm and schedule.
         """
         source = f"The state of '{self.algorithm}'"
-        check_keys(state, ("algorithm", "level", "scheduler"), source)
+        check_keys(state, CONTROLLER, source)
         if state["algorithm"] != self.algorithm:
             found = {str(state["algorithm"]): None}
             check_keys(found, (self.algorithm,), "The controller's state")

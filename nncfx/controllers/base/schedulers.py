@@ -7,13 +7,14 @@ step, as in NNCF since 1.6.
 import abc
 import warnings
 from collections.abc import Callable, Mapping
+from types import NoneType
 from typing import Any, Protocol, final, runtime_checkable
 
 from typing_extensions import override
 
 from nncfx.controllers.base.loop_watch import LoopWatch, TrainingLoopWarning
 from nncfx.controllers.base.schedules import Schedule
-from nncfx.controllers.base.states import check_keys
+from nncfx.controllers.base.states import check_keys, check_kinds
 from nncfx.errors import ArgumentError
 
 
@@ -54,6 +55,7 @@ class StepCounter:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the counts of `state`."""
+        check_kinds(state, {"steps_begun": (int,), "steps_per_epoch": (int, NoneType)})
         self._begun = state["steps_begun"]
         self.steps_per_epoch = state["steps_per_epoch"]
 
@@ -164,6 +166,7 @@ class Scheduler(abc.ABC):
             StorageError: `state` is not one of this scheduler.
         """
         check_keys(state, self.state_dict(), f"The state of the {type(self).__name__}")
+        check_kinds(state, {"current_epoch": (int,), "current_step": (int,), "is_held": (bool,)})
         self.current_epoch = state["current_epoch"]
         self.current_step = state["current_step"]
         self.is_held = state["is_held"]
@@ -340,6 +343,7 @@ class AdaptiveScheduler(Scheduler):
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        check_kinds(state, {"epochs_at_level": (int,), "level": (int, float)})
         self._epochs_at_level = state["epochs_at_level"]
         self._level = state["level"]
 

@@ -3,9 +3,9 @@
 It writes `logsigmoid` as the logarithm of a sigmoid, which is 0 where the argument is below -88;
 `logaddexp` as the logarithm of a sum of powers, which overflows above 88; `log1p` and `expm1`
 without what they are there for; a mean of `scatter_reduce` as the last value; attention such that
-a query that may look at no key gets the mean of all values, or NaN, where torch gives 0; a smoothed
-resize (antialias) by the sizes, where the factor that was asked for is another one; and `squeeze`
-as it is where the axis is longer than 1, which torch leaves and ONNX refuses.
+a query that may look at no key gets the mean of all values, or NaN, where torch gives 0; a
+smoothed resize (antialias) by the sizes, where the factor that was asked for is another one; and
+`squeeze` as it is where the axis is longer than 1, which torch leaves and ONNX refuses.
 
 To be imported where a file is written: it needs onnxscript.
 """
