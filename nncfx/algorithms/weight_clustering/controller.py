@@ -21,6 +21,7 @@ from nncfx.algorithms.weight_clustering.hook import DENSE_BITS, ClusterHook, bit
 from nncfx.controllers import BaselineSchedule, Controller, EpochScheduler, Statistics, WarmUp
 from nncfx.controllers.base.statistics import table
 from nncfx.controllers.base.weights import raw_parameters
+from nncfx.narration import tracked
 from nncfx.network import NNCFNetwork
 from nncfx.schemes.kmeans import kmeans_1d
 
@@ -101,7 +102,7 @@ class WeightClusteringController(Controller):
     @override
     def _apply(self, level: float) -> None:
         params = self.config.params
-        for name, hook in self.hooks.items():
+        for name, hook in tracked(self.hooks.items(), "Clustering weights"):
             weight = self._weight_before(name, hook)
             values = weight[weight != 0]
             if level == 0:

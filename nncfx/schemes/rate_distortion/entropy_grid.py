@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError
 from nncfx.float64 import in_float64
+from nncfx.narration import tracked
 from nncfx.pieces import in_pieces
 from nncfx.schemes.rate_distortion.rounding import short_step
 from nncfx.sorting import ascending
@@ -199,7 +200,7 @@ def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, Entro
     low, high = _SHARES
     found: dict[str, EntropyGrid] = {}
     least = math.inf
-    for _ in range(_HALVINGS):
+    for _ in tracked(range(_HALVINGS), "Fitting grids"):
         middle = (low + high) / 2
         made = {name: _grid(one, energies[name], 2.0**middle) for name, one in flat.items()}
         total = sum(length for _, length in made.values())
