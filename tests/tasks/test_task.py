@@ -209,7 +209,7 @@ def test_what_no_code_has_to_run_for_is_told_when_the_config_is_read(
     schemes = [{"name": "Quantize", "dtype": "float17"}, choices]
     with pytest.raises(ConfigError) as refused:
         read_task(write(search=search | {"schemes": schemes}))
-    assert re.findall(r"(search\S+): dtype '(\w+)'", str(refused.value)) == [
+    assert re.findall(r"(search\S+): There is no floating dtype '(\w+)'", str(refused.value)) == [
         ("search.schemes[0]", "float17"),
         ("search.schemes[1]", "flaot16"),
     ]

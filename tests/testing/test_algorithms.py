@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, final
@@ -182,6 +183,9 @@ TEETH: dict[str, type[ToyBuilder]] = {
         forward=lambda hook, weight: weight.detach() * hook.scale
     ),
     "state_dict_into_a_fresh_model_gives_the_same_output": _with_hook(__init__=_outside_the_state),
+    "of_damaged_states_only_errors_of_nncfx_tell": _with_controller(
+        load_state_dict=lambda _, state: math.ceil(state["level"])
+    ),
     "the_models_state_dict_alone_resumes_the_schedule": _with_controller(
         load_state_dict=lambda *_: None
     ),
@@ -206,10 +210,11 @@ TEETH: dict[str, type[ToyBuilder]] = {
     "removing_restores_the_original": _with_controller(_apply=_in_place),
 }
 
-# what a serializer itself raises for what it cannot take
+# what comes out that is not of nncfx
 REFUSALS: dict[str, tuple[type[Exception], ...]] = {
     "pickle_and_deepcopy_keep_the_output": (AttributeError, pickle.PicklingError),
     "statistics_survive_json": (TypeError,),
+    "of_damaged_states_only_errors_of_nncfx_tell": (KeyError, TypeError),
 }
 
 

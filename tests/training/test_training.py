@@ -121,6 +121,7 @@ def test_killed_and_resumed_training_ends_in_the_same_bits(
 # torch 2.13 foretells other strides of hardtanh_backward than it computes, which quantization
 # meets behind a transpose; tests/quantization compiles without one
 @pytest.mark.parametrize("name", sorted({*registered_algorithms()} - {"quantization"}))
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's
 def test_a_compiled_training_step_is_the_plain_one(name: str) -> None:
     ends = []
     for compiled in (False, True):
