@@ -56,7 +56,8 @@ class QuantizeOptions:
 
     def __post_init__(self) -> None:
         """Refuse now what would come out behind the calibration."""
-        require_known("rounding", self.rounding or "nearest", ("nearest", *ROUNDINGS))
+        if self.rounding is not None:
+            require_known("rounding", self.rounding, ("nearest", *ROUNDINGS))
         for name in ("activation_range", "weight_range"):
             asked = getattr(self, name)
             if asked is not None and not isinstance(asked, RangeRequest):
