@@ -67,7 +67,7 @@ def test_unsigned_tensors_are_named_for_tensorrt(reasons_for: Callable[..., list
 
 def test_an_unknown_target_and_a_file_that_is_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_text("no model")
-    with pytest.raises(ArgumentError, match="no target 'trt'"):
+    with pytest.raises(ArgumentError, match="no target with ONNX files 'trt'"):
         qdq_violations(tmp_path / "m.onnx", "trt")
     with pytest.raises(ExportError, match="cannot be read as an ONNX model"):
         qdq_violations(tmp_path / "m.onnx")
