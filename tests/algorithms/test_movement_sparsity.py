@@ -16,7 +16,7 @@ from nncfx.algorithms.movement_sparsity.controller import (
     ImportanceLoss,
     MovementSparsityController,
 )
-from nncfx.algorithms.movement_sparsity.mask import MovementMask, above, keep_highest, threshold_at
+from nncfx.algorithms.movement_sparsity.mask import MovementMask, keep_highest, threshold_at
 from nncfx.controllers import CompressionStage, TrainingLoopWarning
 from nncfx.errors import CompressionError, ConfigError
 from nncfx.tracing import ExampleInputs
@@ -80,8 +80,11 @@ def test_the_score_gets_the_gradient_of_the_mask_so_that_weights_moving_to_zero_
 
 
 def test_scores_at_the_threshold_stay() -> None:
-    kept = above(torch.tensor([0.9, 1.0, 1.1]), torch.tensor(1.0))
-    assert kept.tolist() == [0.0, 1.0, 1.0]
+    hook = MovementMask(torch.ones(3), [1])
+    with torch.no_grad():
+        hook.importance.copy_(torch.tensor([[0.9], [1.0], [1.1]]))
+        hook.threshold.fill_(1.0)
+    assert hook(torch.full((3,), 5.0)).tolist() == [0.0, 5.0, 5.0]
 
 
 def test_a_block_shares_its_score() -> None:
@@ -93,6 +96,34 @@ def test_a_block_shares_its_score() -> None:
     expected = torch.ones(4, 6)
     expected[:2, 3:] = 0
     assert torch.equal(hook(torch.ones(4, 6)), expected)
+
+
+def test_a_block_sums_the_gradients_of_its_entries_and_masked_weights_have_none() -> None:
+    weight = torch.arange(1.0, 9.0).view(2, 4).requires_grad_()
+    hook = MovementMask(weight, [2, 2])
+    with torch.no_grad():
+        hook.importance.view(2)[0] = -1
+        hook.threshold.fill_(0)
+    hook(weight).backward(torch.full((2, 4), 10.0))
+    assert hook.importance.grad is not None
+    assert weight.grad is not None
+    # ten times the sum of 1, 2, 5, 6, and of 3, 4, 7, 8
+    assert hook.importance.grad.flatten().tolist() == [140.0, 220.0]
+    assert weight.grad.tolist() == [[0.0, 0.0, 10.0, 10.0]] * 2
+
+
+def test_a_step_of_training_makes_few_tensors_of_the_weights_size() -> None:
+    weight = torch.randn(64, 64, requires_grad=True)
+    hook = MovementMask(weight, [1, 1])
+    with Outputs() as outputs:
+        hook(weight).sum().backward()
+    # mask, product, and gradients of weight and scores; an expanded number has no such memory
+    floats = {
+        one.untyped_storage().data_ptr()
+        for one in outputs.made
+        if one.is_floating_point() and one.untyped_storage().nbytes() >= 4 * 64 * 64
+    }
+    assert len(floats) <= 6
 
 
 def test_the_level_is_counted_without_floats_of_the_weights_size() -> None:

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -11,18 +11,6 @@ from typing_extensions import override
 
 from nncfx.controllers.masks.exact_hook import ExactHook, fractions
 from nncfx.schemes.masks.ranking import kth_largest
-
-
-def above(importance: Tensor, threshold: Tensor) -> Tensor:
-    """Return 1 where the importance is at least the threshold, else 0; straight-through.
-
-    >>> above(torch.tensor([-1.0, 0.0, 1.0]), torch.tensor(0.0)).tolist()
-    [0.0, 1.0, 1.0]
-    """
-    # the difference is zero exactly, and carries the gradient
-    return (importance.detach() >= threshold).to(importance.dtype) + (
-        importance - importance.detach()
-    )
 
 
 def threshold_at(level: float, importances: Sequence[tuple[Tensor, int]]) -> float:
@@ -79,6 +67,33 @@ def _ranked(level: float, importances: Sequence[tuple[Tensor, int]]) -> tuple[Te
     return scores, order, int(torch.searchsorted(passed, wanted))
 
 
+class _Masked(torch.autograd.Function):
+    """A weight times its mask where scores are at least a threshold, else 0; straight-through.
+
+    The gradient passes the threshold as if it were the score, in few passes over memory.
+    """
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, weight: Tensor, importance: Tensor, hook: "MovementMask") -> Tensor:
+        # FSDP may gather the weight in another dtype
+        kept = hook.effective().to(weight.dtype)
+        ctx.save_for_backward(weight, kept, hook.mask)
+        ctx.shapes = importance.shape, hook.tiled
+        return weight * kept
+
+    @staticmethod
+    @override
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        weight, kept, mask = ctx.saved_tensors
+        shape, tiled = ctx.shapes
+        of_weight = grads[0] * kept if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1]:
+            return of_weight, None, None
+        of_entries = (grads[0] * weight).to(mask.dtype).mul_(mask)
+        return of_weight, of_entries.reshape(tiled).sum_to_size(shape), None
+
+
 @final
 class MovementMask(ExactHook):
     """Multiplies a weight by the threshold of its scores, and by a mask that stands still.
@@ -104,12 +119,15 @@ class MovementMask(ExactHook):
 
     @override
     def forward(self, weight: Tensor) -> Tensor:
-        # FSDP may gather the weight in another dtype
-        return weight * (self.mask * self._learned()).to(weight.dtype)
+        masked: Tensor = _Masked.apply(weight, self.importance, self)  # type: ignore[no-untyped-call]  # torch
+        return masked
 
     def effective(self) -> Tensor:
         """Return what the weight is multiplied by, of zeros and ones, without a gradient."""
-        return (self.mask * self._learned()).detach()
+        # bools that become floats behind the comparison take three times as long
+        scores = self.importance.detach()
+        stays = torch.ge(scores, self.threshold, out=torch.empty_like(scores))
+        return self.mask * self.spread(stays)
 
     def gone(self) -> int:
         """Return how many entries are masked."""
@@ -130,9 +148,10 @@ class MovementMask(ExactHook):
 
     def spread(self, values: Tensor) -> Tensor:
         """Return `values`, one per score and of their shape, in the weight's shape."""
-        counts = self.importance.shape[::2]
-        tiled = list(itertools.chain.from_iterable(zip(counts, self.block, strict=True)))
-        return values.expand(tiled).reshape(self.mask.shape)
+        return values.expand(self.tiled).reshape(self.mask.shape)
 
-    def _learned(self) -> Tensor:
-        return self.spread(above(self.importance, self.threshold))
+    @property
+    def tiled(self) -> list[int]:
+        """The shape of the weight as the scores see it: their counts, each with its extent."""
+        counts = self.importance.shape[::2]
+        return list(itertools.chain.from_iterable(zip(counts, self.block, strict=True)))
