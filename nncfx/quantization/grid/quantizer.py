@@ -1,7 +1,8 @@
 """The hooks that quantize: one module per quantized tensor."""
 
 import math
-from typing import final
+from collections.abc import Callable
+from typing import Self, final
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from nncfx.errors import ArgumentError
 from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range, range_of
 from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.spec import QuantizerSpec
+from nncfx.schemes.wide_floats import NARROW
 
 
 @final
@@ -19,7 +21,7 @@ class Quantizer(nn.Module):
 
     Its grid is a constant until `learn` is called; then an optimizer can move it: symmetric grids
     by their largest number `peak` (or its logarithm), asymmetric ones by their ends `low` and
-    `high`.
+    `high`. All of these stay in float32 where the model is cast to 16 bits.
 
     Attributes:
         spec: How it quantizes.
@@ -69,6 +71,16 @@ class Quantizer(nn.Module):
     def is_learned(self) -> bool:
         """Whether the grid is made of parameters."""
         return bool(self._parameters)
+
+    @override
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        # a scale of 8 significant bits would move the ends of a grid by half a step
+        def moved(one: Tensor) -> Tensor:
+            found = fn(one)
+            return one.to(found.device) if found.dtype in NARROW else found
+
+        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]  # of torch
+        return self
 
     @override
     def forward(self, x: Tensor) -> Tensor:

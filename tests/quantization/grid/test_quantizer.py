@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nncfx.errors import ArgumentError
@@ -164,3 +164,20 @@ def test_it_says_what_it_does() -> None:
     assert repr(Quantizer(QuantizerSpec(bits=4, axis=0))) == (
         "Quantizer(int4, 4 bits, symmetric, axis 0)"
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_cast_to_16_bits_leaves_the_grid_where_it_was(
+    dtype: torch.dtype, *, learned: bool
+) -> None:
+    quantizer = Quantizer(QuantizerSpec(), (3,))
+    quantizer.set_range(-torch.tensor([0.1, 1 / 3, 70001.0]), torch.tensor([0.1, 1 / 3, 70001.0]))
+    if learned:
+        quantizer.learn()
+    before = quantizer.scale.clone()
+    model = nn.Sequential(quantizer, nn.Linear(2, 2)).to(dtype)
+    assert torch.equal(quantizer.scale, before)
+    assert model[1].weight.dtype == dtype
+    assert quantizer(torch.ones(1, 3, dtype=dtype)).dtype == dtype
+    assert model.double()[0].scale.dtype == torch.float64
