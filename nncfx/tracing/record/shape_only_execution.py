@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch.nn import functional as F
 
-from nncfx.operators import ROWS
+from nncfx.operators import ROWS, functions_of
 from nncfx.tracing.calls.tensor_table import TensorTable
 from nncfx.tracing.calls.tensors import replaced, tensors_in
+from nncfx.tracing.record.parameter_writes import changes_its_first
 
 _CONTRACTIONS: Final = frozenset(
     function
@@ -27,9 +28,15 @@ _NORMS: Final = frozenset({F.batch_norm})
 """Functions that are not worth skipping for themselves, but have nothing to compute from."""
 
 _ACTIVATIONS: Final = frozenset(
-    {*(F.relu, F.relu6, F.hardswish, F.hardsigmoid, F.silu, F.gelu), torch.sigmoid, torch.relu}
+    {
+        *(F.relu, F.relu6, F.hardtanh, F.hardswish, F.hardsigmoid, F.silu, F.gelu),
+        *(torch.sigmoid, torch.relu, torch.relu_),
+    }
 )
 """Functions of each element that give the shape and the type of what they get."""
+
+_ARITHMETIC: Final = functions_of("add", "sub", "mul")
+"""Functions of each element of two tensors, or of a tensor and a number."""
 
 _READERS: Final = frozenset(
     {
@@ -131,7 +138,10 @@ class Shortcut:
         if func in _NORMS and _keeps_shape(call):
             return self._like(inputs[0])
         if func in _ACTIVATIONS and inputs[0] in self._void:
-            return inputs[0] if call.kwargs.get("inplace") else self._like(inputs[0])
+            is_in_place = call.kwargs.get("inplace") or changes_its_first(call.name)
+            return inputs[0] if is_in_place else self._like(inputs[0])
+        if call.name in _ARITHMETIC and inputs[0] in self._void and _is_alike(call):
+            return inputs[0] if changes_its_first(call.name) else self._like(inputs[0])
         is_joined = func is torch.cat and any(one in self._void for one in inputs)
         shape = _joined(*call.args, **call.kwargs) if is_joined else None
         if shape is None:
@@ -200,6 +210,22 @@ def _convolved(
     return (len(data), len(weight), *sizes) if min(sizes) > 0 else None
 
 
+def _is_alike(call: Invocation) -> bool:
+    """Return whether a sum or product has shape, type and layout of its first tensor."""
+    first, *others = call.inputs
+    if len(call.args) != _PAIR or call.kwargs or first.numel() < _WORTH_LITTLE:
+        return False
+    if not others:
+        return first.is_floating_point() and any(type(one) in (int, float) for one in call.args)
+    (second,) = others
+    if type(second) not in _PLAIN or second.dtype != first.dtype or second.device != first.device:
+        return False
+    if second.dim() > first.dim() or not (first.is_contiguous() and second.is_contiguous()):
+        return False
+    sizes = zip(reversed(second.shape), reversed(first.shape), strict=False)
+    return all(mine in {1, its} for mine, its in sizes)
+
+
 def _joined(tensors: Any, dim: Any = 0, **named: Any) -> list[int] | None:
     """Return the shape of a plain concatenation; None where torch has to say it, or to refuse."""
     first = tensors[0]
@@ -216,6 +242,9 @@ def _joined(tensors: Any, dim: Any = 0, **named: Any) -> list[int] | None:
 
 _IMAGES: Final = 4
 """Axes of a batch of images."""
+
+_PAIR: Final = 2
+"""Operands of a sum or product."""
 
 _LAYOUT: Final = (tuple, tuple, tuple, int)
 """What `nn.Conv2d` gives as stride, padding, dilation and groups."""

@@ -268,6 +268,60 @@ def test_what_passes_through_what_was_not_computed_is_traced_as_with_values() ->
     assert trace_of_shapes(model, inputs) == trace_with_wiring(model, inputs)
 
 
+class Arithmetic(nn.Module):
+    """Adds and multiplies results of convolutions: gates, residuals, numbers, in place and not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.gate = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 1)
+        self.scale = nn.Parameter(torch.full((16, 1, 1), torch.nan))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.conv(x)
+        gate = torch.sigmoid(self.gate(F.adaptive_avg_pool2d(first, 1)))
+        second = first * gate + gate * first
+        second += first
+        third = 2 * second.sub(1) - torch.add(first, second, alpha=2)
+        fourth = third.mul_(self.scale) + first.double()
+        fifth = fourth + first.permute(0, 1, 3, 2).permute(0, 1, 3, 2) * first[:1]
+        return torch.relu_(F.hardtanh(fifth, -1.0, 1.0, inplace=True))
+
+
+def test_sums_and_products_of_what_was_not_computed_are_traced_as_with_values() -> None:
+    model, inputs = Arithmetic().eval(), torch.rand(2, 3, 66, 66)
+    assert trace_of_shapes(model, inputs) == trace_with_wiring(model, inputs)
+
+
+def test_sums_and_products_of_what_was_not_computed_are_not_computed() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 16, 3)
+            self.scale = nn.Parameter(torch.full((16, 1, 1), torch.nan))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(x)
+            made.append(x * self.scale + x)
+            return made[0]
+
+    made: list[Tensor] = []
+    trace_of_shapes(Scaled(), torch.rand(1, 3, 99, 99))
+    assert not made[0].isnan().any()
+
+
+def test_a_sum_that_torch_refuses_is_refused() -> None:
+    class Summed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Conv2d(3, 16, 3), nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.one(x) + self.other(x)
+
+    with pytest.raises(TracingError, match="The size of tensor a"):
+        trace_of_shapes(Summed(), torch.rand(1, 3, 99, 99))
+
+
 class Beside(nn.Module):
     """Convolves its input, and activates a norm of the input and of a parameter in place."""
 
