@@ -61,9 +61,12 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
             f"({reason}). {_MENDS.get(operation, mend)}"
         )
     if any(type(link).__name__.startswith("GuardOnDataDependent") for link in chain):
+        mend = "Use torch.where, or torch.cond, instead of the branch."
+        if "`assert " in where:
+            mend = "Remove the assertion, or run Python with -O, which leaves assertions out."
         return ExportError(
             f"{model} cannot be exported: its forward branches on the values of a tensor{where} "
-            f"({reason}). Use torch.where, or torch.cond, instead of the branch."
+            f"({reason}). {mend}"
         )
     if makes_constants(chain[-1]):
         return ExportError(

@@ -173,24 +173,30 @@ def _keep_float_weights(graph: "ir.Graph") -> None:
     ONNX Runtime (`WeightBiasQuantization`, from 1.21 on) rounds float weights to 8 bits per tensor
     where the layer reads integers of one scale and its result is quantized: a layer that was left
     out of quantization on purpose would be quantized all the same, more coarsely than any other.
-    It leaves alone what has a scale for each channel; here these are all the same, and every value
-    read is what it was.
+    It leaves alone what has more scales than one, along whatever axis; here these are all the
+    same, and every value read is what it was.
     """
     for layer in nodes_of(graph, *OUTPUT_AXIS):
         floats = input_of(layer)
         read = floats.producer()
         if read is None or not is_dequantized(floats) or is_dequantized(input_of(layer, 1)):
             continue
-        count = None if floats.shape is None else floats.shape[_CHANNELS]
+        sizes = [] if floats.shape is None else list(floats.shape)
+        counts = {n: size for n, size in enumerate(sizes) if isinstance(size, int) and size > 1}
         grid = [constant_of(value) for value in read.inputs[1:]]
-        if not isinstance(count, int) or any(one is None or one.size != 1 for one in grid):
+        if any(one is None or one.size != 1 for one in grid):
             continue
+        if not counts:
+            prevent_quantizer_fusion(layer, graph)
+            continue
+        axis = _CHANNELS if _CHANNELS in counts else max(counts)
         along = [
-            add_constant(graph, f"{layer.name}_{name}", np.full(count, one))
+            add_constant(graph, f"{layer.name}_{name}", np.full(counts[axis], one))
             for name, one in zip(("scale", "zero_point"), grid, strict=False)
         ]
-        inputs, axis = [input_of(read), *along], {"axis": _CHANNELS}
-        put_before(layer, 0, new_node("DequantizeLinear", inputs, layer, axis, like=floats), graph)
+        inputs = [input_of(read), *along]
+        behind = new_node("DequantizeLinear", inputs, layer, {"axis": axis}, like=floats)
+        put_before(layer, 0, behind, graph)
 
 
 def _prevent_softmax_tables(graph: "ir.Graph") -> None:

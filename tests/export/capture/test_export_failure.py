@@ -149,3 +149,28 @@ def test_the_line_of_the_model_is_given_where_the_error_names_none(tmp_path: Pat
     told = rf"at {re.escape(__file__)}:\d+ in forward, `kept\[rows,\] = 0`: RuntimeError: The ten"
     with pytest.raises(ExportError, match=told):
         export_onnx(Cleared(), tmp_path / "m.onnx", torch.ones(2, 3))
+
+
+class Branching(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else -x
+
+
+class Asserting(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.isfinite().all()
+        return -x
+
+
+@pytest.mark.parametrize(
+    ("model", "mend"),
+    [
+        (Branching(), r"`return x if x\.sum\(\) > 0 else -x` .* Use torch\.where, or torch\.cond"),
+        (Asserting(), r"`assert x\.isfinite\(\)\.all\(\)` .* Remove the assertion, or run Python"),
+    ],
+)
+def test_what_reads_a_value_is_told_with_its_mend(
+    model: nn.Module, mend: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=f"branches on the values of a tensor .*{mend}"):
+        export_onnx(model, tmp_path / "reading.onnx", torch.ones(2, 3))

@@ -51,6 +51,24 @@ def test_an_ignored_layer_keeps_its_float_weights(kind: str, tmp_path: Path) -> 
     assert np.mean(np.abs(found - expected) > step) < 0.002
 
 
+@pytest.mark.parametrize("axes", [{}, {"input": {2: "length"}}], ids=["fixed", "any length"])
+def test_an_ignored_layer_of_one_channel_keeps_its_float_weights(
+    axes: dict[str, dict[int, str]], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(2, 1, 3), nn.Conv1d(1, 2, 9), nn.Conv1d(2, 1, 3)).eval()
+    with torch.no_grad():
+        model[1].weight[0] *= 100
+    x = torch.randn(4, 2, 60)
+    quantized = nncfx.quantize(model, [x], ignored_scopes=["{re}.*\\[1\\].*"])
+    path = tmp_path / "float.onnx"
+    nncfx.export_onnx(quantized, path, x, dynamic_axes=axes)
+    (found,) = run_file(path, x)
+    with torch.no_grad(), integer_arithmetic(quantized):
+        expected = quantized(x).numpy()
+    assert np.mean(np.abs(found - expected) > 1e-6 * np.abs(expected).max()) < 0.01
+
+
 class LinearAttention(nn.Module):
     """Attention with a softmax over the positions of the keys (Shen et al. 2021, section 3.2)."""
 
