@@ -1,8 +1,8 @@
 # %% [markdown]
-# # A CNN, in integers, in ONNX Runtime
+# # Quantize a CNN to int8 for ONNX Runtime
 #
-# A small network for scikit-learn's digits is trained, quantized to int8 in one call, written as ONNX, and
-# compared with itself in float: accuracy, bytes, time.
+# You train a small network on scikit-learn's digits, quantize it to int8 in one call and export it to ONNX. Then you
+# compare it with the float network: accuracy, bytes, time.
 
 # %%
 import torch

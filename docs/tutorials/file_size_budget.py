@@ -1,8 +1,8 @@
 # %% [markdown]
-# # As small as a microcontroller asks
+# # Fit a model into a file-size budget
 #
-# A network has to fit into 6 kB of flash. `nncfx.storage.compress` looks for the best file within a size: weights are
-# rounded by what their errors do to the outputs and by what they cost in bits; nothing is trained.
+# A network has to fit into 6 kB of a microcontroller's flash. `nncfx.storage.compress` searches for the best file of that
+# size. It rounds each weight by weighing the error in the outputs against the bits that it saves, without training.
 
 # %%
 import torch

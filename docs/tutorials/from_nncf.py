@@ -1,8 +1,7 @@
 # %% [markdown]
-# # From NNCF 2.x: the same config, the same loop
+# # Run an NNCF 2.x script
 #
-# A config of NNCF and the loop that goes with it stay as they are. What has another name is in
-# [the table](../nncf_loop.md).
+# The JSON config and the training loop stay as they are. [This table](../nncf_loop.md) lists the names that differ.
 
 # %%
 import torch

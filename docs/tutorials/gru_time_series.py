@@ -1,8 +1,8 @@
 # %% [markdown]
-# # A GRU for a time series
+# # Prune and quantize a GRU
 #
-# A recurrent network predicts a noisy wave. Units are pruned and taken out, weights quantized to 8 bits, and the file
-# takes sequences of any length.
+# A recurrent network predicts a noisy wave. You prune its units, remove them, and quantize the weights to 8 bits. The
+# exported file takes sequences of any length.
 
 # %%
 import torch

@@ -1,8 +1,8 @@
 # %% [markdown]
-# # A language model in int4, with its cache
+# # Run a language model in int4
 #
-# Weights of a Llama are rounded to 4 bits in groups of 32, and the model is written with its cache of keys and
-# values, so that each token costs one step in ONNX Runtime.
+# You quantize the weights of a Llama to 4 bits in groups of 32 and export it with its key-value cache, so that ONNX
+# Runtime generates each token in one step.
 
 # %%
 import torch

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # Your own scheme, objective and metric
+# # Use your own scheme, objective and metric
 #
-# A search over the level of compression takes parts of your own wherever it takes ours: a function each.
+# A search takes your own parts wherever it takes ours. Each part is one function.
 
 # %%
 import torch

@@ -1,8 +1,8 @@
 # %% [markdown]
-# # A segmentation network, pruned and thinned
+# # Prune a segmentation network
 #
-# A small U-Net finds bright discs. Filters are pruned while it trains, then taken out of the network exactly: skip
-# connections and up-sampling included.
+# A small U-Net finds bright discs. You prune filters while it trains, then remove them without changing the outputs,
+# through skip connections and up-sampling.
 
 # %%
 import torch

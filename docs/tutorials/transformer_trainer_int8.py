@@ -1,8 +1,8 @@
 # %% [markdown]
-# # A transformer in the Trainer, to int8
+# # Train a transformer to int8 with Trainer
 #
-# A BERT is trained with quantizers in it by transformers' own `Trainer`, saved as a folder, and exported. Here it is
-# tiny, and learns which of two words comes first.
+# You train a BERT with quantizers, using the `Trainer` of transformers, save it as a folder and export it. The model
+# here is tiny and learns which of two words comes first.
 
 # %%
 import torch

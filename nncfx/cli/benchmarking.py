@@ -41,7 +41,7 @@ def run_benchmark(request: TimingRequest, output: BenchmarkOutput) -> int:
         NNCFXError: nothing could be measured (the first reason), or the baseline is none.
     """
     if output.layers and set(request.runtimes) != {"onnxruntime"}:
-        raise ArgumentError("Only onnxruntime tells the time of layers; leave --layers out.")
+        raise ArgumentError("Only onnxruntime reports the time of layers; leave --layers out.")
     if not output.tolerance >= 0:
         raise ArgumentError(
             f"--tolerance is {output.tolerance}; it is a share, at least 0: 0.05 is 5 %."

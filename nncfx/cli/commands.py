@@ -111,7 +111,7 @@ application.command("inspect-file", hidden=True)(inspect_file)
 
 @application.command()
 def benchmark(  # noqa: PLR0913 (each is an option of the command)
-    models: Annotated[list[Path], typer.Argument(help="ONNX files; others against the first.")],
+    models: Annotated[list[Path], typer.Argument(help="ONNX files; the first is the reference.")],
     *,
     runtime: Annotated[
         list[str] | None,
@@ -143,15 +143,15 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
             "session's config, such as session.NAME, that it does not know."
         ),
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder that keeps built engines.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder to keep built engines in.")] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Also the time of each layer.")] = False,
     energy: Annotated[
         bool, typer.Option("--energy", help="Also the energy of a call (RAPL, NVML).")
     ] = False,
     baseline: Annotated[
-        Path | None, typer.Option(help="A former --json; exit code 3 on a regression.")
+        Path | None, typer.Option(help="An earlier output of --json; exit code 3 on a regression.")
     ] = None,
-    tolerance: Annotated[float, typer.Option(help="Share that a time may grow by.")] = 0.05,
+    tolerance: Annotated[float, typer.Option(help="Fraction by which a time may grow.")] = 0.05,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
     """Time ONNX files on a runtime, interleaved, with intervals."""

@@ -20,7 +20,7 @@ def diff(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
-    """Show what differs: tensors, operators and bytes, or keys of configs and results."""
+    """Show differences: tensors, operators and bytes, or keys of configs and results."""
     for file in (first, second):
         check_file(file)
     kinds = [_kind(first), _kind(second)]

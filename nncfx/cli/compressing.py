@@ -26,9 +26,7 @@ OUTSIDE: Final = 3
 _FOLLOW_SECONDS: Final = 5.0
 
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON, not text.")]
-Workers = Annotated[
-    int | None, typer.Option(min=1, help="Trials that a search makes side by side.")
-]
+Workers = Annotated[int | None, typer.Option(min=1, help="Trials of a search to run in parallel.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No lines of progress.")]
 
 
@@ -36,7 +34,8 @@ def compress(
     config: Annotated[Path, typer.Argument(help="A JSON config, or a Python task file.")],
     *,
     folder: Annotated[
-        Path | None, typer.Option(help="Where all files go; else NAME-run beside the config.")
+        Path | None,
+        typer.Option(help="Folder for all files; by default NAME-run beside the config."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan; train and write nothing.")
@@ -47,7 +46,7 @@ def compress(
 ) -> None:
     """Compress the model of a config: search or train, save, export, time, report.
 
-    Killed at any moment, it goes on where it stopped: `nncfx resume FOLDER`.
+    If it is killed, `nncfx resume FOLDER` continues where it stopped.
     """
     say = _progress(quiet=quiet)
     say(f"reading {config}")
@@ -70,7 +69,7 @@ def resume(
     as_json: AsJSON = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a run of `nncfx compress` that was stopped or killed."""
+    """Continue a run of `nncfx compress` that was stopped or killed."""
     say = _progress(quiet=quiet)
     say(f"reading the run in {folder}")
     from nncfx.tasks import read_task
@@ -90,14 +89,14 @@ def resume(
 
 
 def demo(
-    folder: Annotated[Path, typer.Argument(help="Where all files go.")] = Path("demo-run"),
+    folder: Annotated[Path, typer.Argument(help="Folder for all files.")] = Path("demo-run"),
     *,
     as_json: AsJSON = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compress a small network for scikit-learn's digits, by a task file that is yours to change.
+    """Compress a small network for scikit-learn's digits, from a task file that you can copy.
 
-    The file is written to FOLDER/digits.py; killed, `nncfx demo` goes on.
+    The file is written to FOLDER/digits.py. If it is killed, run `nncfx demo` again to continue.
     """
     say = _progress(quiet=quiet)
     from nncfx.storage.formats.whole_file import write_text
@@ -115,18 +114,18 @@ def status(
     folder: Annotated[Path, typer.Argument(help="The folder of a run, ended or not.")],
     *,
     html: Annotated[
-        Path | None, typer.Option(help="Also write the page of what there is so far.")
+        Path | None, typer.Option(help="Also write the report of the results so far.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Write the page anew every 5 s until the run ends.")
+        bool, typer.Option("--follow", help="Write the page again every 5 s until the run ends.")
     ] = False,
     as_json: AsJSON = False,
 ) -> None:
-    """Show how far a run has come: trials, the best so far, the time left."""
+    """Show the progress of a run: trials, the best so far, the time left."""
     from nncfx.tasks import run_status
 
     if follow and html is None:
-        raise ArgumentError("--follow writes the page of --html anew. Give both.")
+        raise ArgumentError("--follow rewrites the page of --html. Give both.")
     found = run_status(folder)
     if html is not None:
         from nncfx.tasks.unfinished import write_page
@@ -156,7 +155,7 @@ def _run(task: "Task", folder: Path, workers: int | None, as_json: bool, say: "S
     try:
         result = run_task(task, folder, say=say, settings=settings)
     except KeyboardInterrupt:
-        sys.stderr.write(f"stopped; go on with: nncfx resume {shlex.quote(str(folder))}\n")
+        sys.stderr.write(f"stopped; continue with: nncfx resume {shlex.quote(str(folder))}\n")
         raise typer.Exit(130) from None
     _tell(result, folder, as_json)
 

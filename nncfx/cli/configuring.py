@@ -79,7 +79,7 @@ def check(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the config, all keys.")] = False,
 ) -> None:
-    """Say what is wrong in a config, all at once, or that nothing is; no model is made."""
+    """Check a config and report every mistake; no model is built."""
     from nncfx.config import NNCFConfig, config_error
     from nncfx.config.main import read_config_file
     from nncfx.tasks import read_task
@@ -116,11 +116,9 @@ def init(
         "task.json"
     ),
     *,
-    search: Annotated[
-        bool, typer.Option(help="Whether the level is searched, or algorithms are trained.")
-    ] = True,
+    search: Annotated[bool, typer.Option(help="Search for a level, or train algorithms.")] = True,
 ) -> None:
-    """Write a task that runs as it is: JSON, with the code that it names beside it, or Python."""
+    """Write an example task that runs: JSON with its code beside it, or Python."""
     from nncfx.storage.formats.whole_file import write_text
 
     code = config.with_suffix(".py")

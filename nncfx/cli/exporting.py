@@ -76,26 +76,28 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
     weights: Weights = None,
     data: Annotated[
         str | None,
-        typer.Option(help="What returns the batches: file.py:function; else those of the config."),
+        typer.Option(
+            help="Function that returns the batches: file.py:function; else the config's."
+        ),
     ] = None,
     output: Annotated[
         Path, typer.Option(help="The file: .nncfx, .safetensors, or .onnx for the target.")
     ] = Path("quantized.nncfx"),
     target: Target = "onnxruntime",
-    samples: Annotated[int, typer.Option(min=1, help="Examples that ranges are found on.")] = 300,
+    samples: Annotated[int, typer.Option(min=1, help="Number of examples for calibration.")] = 300,
     weights_only: Annotated[
         bool,
         typer.Option(
             "--weights-only",
-            help="Weights alone, which needs no more data than what the model takes: "
-            "--input-shape, or, of token ids, the first batch of --data.",
+            help="Quantize weights alone. The only data needed are inputs of the model: "
+            "--input-shape or, for token ids, the first batch of --data.",
         ),
     ] = False,
     bits: Annotated[
         int | None, typer.Option(help="Of weights, 8 by default; with --weights-only 4 or 8.")
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="How much is done for accuracy: fast, default or thorough.")
+        str | None, typer.Option(help="How much to do for accuracy: fast, default or thorough.")
     ] = None,
     method: Annotated[
         str | None, typer.Option(help="With --weights-only: round, hqq or gptq (of --data).")
@@ -105,7 +107,9 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
     ] = None,
     ignored_scope: Annotated[
         list[str] | None,
-        typer.Option(help="Stays in float: an address, a scope, {function}name or {re}pattern."),
+        typer.Option(
+            help="What stays in float: an address, a scope, {function}name or {re}pattern."
+        ),
     ] = None,
     input_shape: Shapes = None,
     as_json: AsJSON = False,

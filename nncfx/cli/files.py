@@ -21,7 +21,8 @@ Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite without as
 def pack(
     source: Annotated[Path, typer.Argument(help="A safetensors file.")],
     output: Annotated[
-        Path | None, typer.Option(help="The file to write; else beside it, as .nncfx.")
+        Path | None,
+        typer.Option(help="The file to write; by default beside the source, as .nncfx."),
     ] = None,
     *,
     force: Force = False,
@@ -42,12 +43,14 @@ def pack(
 def unpack(
     source: Annotated[Path, typer.Argument(help="A .nncfx file.")],
     output: Annotated[
-        Path | None, typer.Option(help="The file to write; else beside it, as .safetensors.")
+        Path | None,
+        typer.Option(help="The file to write; by default beside the source, as .safetensors."),
     ] = None,
     *,
     force: Force = False,
     max_bytes: Annotated[
-        int | None, typer.Option(min=0, help="Most memory of a tensor; else 4,096 times the file.")
+        int | None,
+        typer.Option(min=0, help="Limit of memory for a tensor; by default 4,096 times the file."),
     ] = None,
 ) -> None:
     """Write a .nncfx file as safetensors, which any tool reads."""

@@ -72,7 +72,7 @@ def _how_to_go_on(found: "RunStatus") -> list[str]:
     folder, journal = (
         shlex.quote(str(one)) for one in (found.folder, found.folder / "journal.jsonl")
     )
-    lines = [f"error: {found.error}", f"mend it and go on with: nncfx resume {folder}"]
+    lines = [f"error: {found.error}", f"correct it and continue with: nncfx resume {folder}"]
     if found.kind == "search" and found.at_most:
         lines.append(
             "if that changes the search, its data or a function that it calls, trials of before "

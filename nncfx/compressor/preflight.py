@@ -48,7 +48,7 @@ def check_model(model: object) -> None:
     # a compiled model without torch._dynamo cannot be; importing that takes a second
     if type(model).__module__.startswith("torch._dynamo"):
         raise ArgumentError(
-            "model comes from torch.compile, and every trial would be compiled anew. Pass the "
+            "model comes from torch.compile, and every trial would be compiled again. Pass the "
             "module that was compiled, and compile the result."
         )
     if next(model.parameters(), None) is None:

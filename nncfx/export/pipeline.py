@@ -213,7 +213,7 @@ PASSES: Final[tuple[ExportPass, ...]] = (
     ),
     ExportPass(
         name="decode_on_loading",
-        reason="weights of layers in float would be decoded anew in each call",
+        reason="weights of layers in float would be decoded again in each call",
         run=lambda draft: decode_on_loading(draft.model),
         requires=("no fake quantizers",),
         applies=_works_around("decode_on_loading"),

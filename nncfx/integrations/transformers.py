@@ -199,7 +199,7 @@ class TrainerCompression(TrainerCallback):
                     f"'{folder}' has no {_KEPT}, and its other files lack {len(lacking)} tensors "
                     f"of the model, such as '{next(iter(lacking))}': masks, quantizers and "
                     "schedules, or weights under other names. Go on from a checkpoint of a "
-                    "training with TrainerCompression, or begin anew."
+                    "training with TrainerCompression, or start over."
                 )
 
         def loaded(resume_from_checkpoint: str, model: nn.Module | None = None) -> None:

@@ -184,7 +184,7 @@ def _check_not_quantized(model: nn.Module) -> None:
     if any(one.algorithm == QuantizationPlan.algorithm for one in hooks):
         raise ArgumentError(
             "The model carries quantizers already. Call "
-            f"model.nncf.remove('{QuantizationPlan.algorithm}') first, or go on with it as it is."
+            f"model.nncf.remove('{QuantizationPlan.algorithm}') first, or keep it as it is."
         )
 
 
@@ -209,7 +209,7 @@ def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Ite
         raise TracingError(
             f"{error} It was called with ({', '.join(given)}) of the first calibration batch, a "
             f"{type(first).__name__}. Map your loader to the inputs, such as "
-            "[(batch['image'],) for batch in loader]; labels may come behind them in a tuple."
+            "[(batch['image'],) for batch in loader]; labels may follow them in a tuple."
         ) from error
     return network, itertools.chain([first], iterator)
 

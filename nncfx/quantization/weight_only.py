@@ -252,7 +252,7 @@ def _check_found(
     if not planned and is_rounded:
         raise ArgumentError(
             "All weights outside of ignored_scopes pass quantizers already. Quantize the float "
-            "model, or go on with this one as it is."
+            "model, or continue with this one as it is."
         )
     if not planned:
         raise GraphError(

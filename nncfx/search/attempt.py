@@ -44,7 +44,7 @@ def attempt(evaluate: Callable[[], T], what: str) -> Attempt[T]:
     value: T | None = None
     error: str | None = None
     try:
-        with machine_faults_told(what, "run the search again: its journal goes on from here"):
+        with machine_faults_told(what, "run the search again: its journal continues from here"):
             value = evaluate()
     except MachineError:
         raise

@@ -276,5 +276,5 @@ def _check_new(model: NNCFNetwork, algorithms: Sequence[AlgorithmConfig]) -> Non
     if twice:
         raise ArgumentError(
             f"The model carries {', '.join(twice)} already; an algorithm is applied once. "
-            f"Call model.nncf.remove('{twice[0]}') first, or go on with the controller you have."
+            f"Call model.nncf.remove('{twice[0]}') first, or keep the controller you have."
         )

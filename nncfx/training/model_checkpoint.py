@@ -341,7 +341,7 @@ def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, st
             raise StorageError(
                 f"'{name}' of the model's state_dict is sparse ({value.layout}); a checkpoint "
                 "holds dense tensors only. Register it with persistent=False, and let the model "
-                "make it anew."
+                "create it again."
             )
         view = (local(value).data_ptr(), value.shape, value.stride(), value.dtype, value.device)
         if value.numel() and first.setdefault(view, name) != name:

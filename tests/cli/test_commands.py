@@ -267,7 +267,7 @@ def test_a_file_that_is_no_baseline_is_refused(onnx_file: Path, tmp_path: Path, 
         (["--cpus", "99999"], "this process may run on"),
         (["--clock", "sun"], "There is no clock 'sun'"),
         (["--setting", "mode"], "is no NAME=VALUE"),
-        (["--runtime", "openvino", "--layers"], "Only onnxruntime tells"),
+        (["--runtime", "openvino", "--layers"], "Only onnxruntime reports"),
         (["--baseline", "missing.json"], "There is no baseline 'missing.json'"),
     ],
 )

@@ -146,7 +146,7 @@ def test_interrupting_says_how_to_go_on(begun: Path) -> None:
             if "dense" in line:
                 process.send_signal(signal.SIGINT)
     assert process.returncode == 130
-    assert "go on with: nncfx resume other" in told
+    assert "continue with: nncfx resume other" in told
 
 
 @pytest.mark.slow

@@ -23,5 +23,5 @@ def test_a_failed_search_with_a_journal_says_what_a_change_of_code_asks_for(
     )
     show_status(found)
     printed = capsys.readouterr().out
-    assert "go on with: nncfx resume 'my run'\n" in printed
+    assert "continue with: nncfx resume 'my run'\n" in printed
     assert ("first: rm 'my run/journal.jsonl'\n" in printed) == is_told

@@ -233,7 +233,7 @@ def test_a_search_of_bits_stops_and_its_log_goes_on(tmp_path: Path) -> None:
             graph, hardware, data, tuner="random", log=tmp_path / log, settings=settings
         )[0]
 
-    with pytest.raises(nncfx.errors.MachineError, match="it goes on after its last trial"):
+    with pytest.raises(nncfx.errors.MachineError, match="it continues after its last trial"):
         search(tmp_path / "flag", "disturbed")
     assert search(tmp_path / "flag", "disturbed") == search(None, "undisturbed")
     logs = [(tmp_path / name).read_text() for name in ("disturbed", "undisturbed")]

@@ -152,6 +152,6 @@ class ClusterHook(ExactHook):
         if not 0 <= low <= high < max(self.size, 1):
             raise StorageError(
                 f"The file is damaged: codes of shared weights lie in {low} to {high}, and there "
-                f"are {self.size}. Copy it anew from where it was written."
+                f"are {self.size}. Copy it again from where it was written."
             )
         self.total = int(self.codes.sum())

@@ -51,7 +51,7 @@ _NOT_ADDED = (
 
 _NOT_HELD = (
     "The model was trained for an epoch, and no parameter of '{unheld}' was changed, though these "
-    "have gradients: the optimizer does not hold them. Make it behind create_compressed_model: "
+    "have gradients: the optimizer does not hold them. Create it after create_compressed_model: "
     "optimizer = SGD(model.parameters(), lr=0.1)."
 )
 

@@ -43,7 +43,7 @@ def warn_unused_scores(model: nn.Module, algorithm: str) -> None:
         warnings.warn(
             f"The scores of {algorithm} stand still from now on and take no gradient, for which "
             "DistributedDataParallel waits in vain. Make it with find_unused_parameters=True, or "
-            "wrap the model anew now.",
+            "wrap the model again now.",
             TrainingLoopWarning,
             stacklevel=2,
         )

@@ -161,7 +161,7 @@ class MaskSet:
         if homeless:
             raise CompressionError(
                 f"There are masks for {homeless}, where no hook stands; the masked model would "
-                "not be the thinned one. Plan the algorithm anew on this model."
+                "not be the thinned one. Plan the algorithm again on this model."
             )
         with torch.no_grad():
             for parameter, hooks in self.hooks.items():

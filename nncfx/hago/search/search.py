@@ -229,7 +229,7 @@ def _judged(
         while bits not in known:
             with machine_faults_told(
                 f"the evaluation of bits {bits}",
-                "search again: with a log it goes on after its last trial",
+                "search again: with a log it continues after its last trial",
             ):
                 evaluated, accuracy = next(accuracies)
             known[evaluated] = accuracy

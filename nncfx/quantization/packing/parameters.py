@@ -193,7 +193,7 @@ def weight_shapes(records: Mapping[str, Record]) -> dict[str, tuple[int, ...]]:
         if not (isinstance(shape, list) and all(isinstance(one, int) for one in shape)):
             raise StorageError(
                 f"The file is damaged: what it says of the codes of '{name}' is no record. Save "
-                "the model anew."
+                "the model again."
             )
         found[name] = tuple(shape)
     return found
@@ -237,7 +237,7 @@ def unfilled(
     if record.get("codes") not in NAMES.values():
         raise StorageError(
             f"The file is damaged: weight '{name}' has codes of type {record.get('codes')!r}, "
-            "which there is not. Save the model anew."
+            "which there is not. Save the model again."
         )
     values = torch.zeros(shape, dtype=DTYPES[record["codes"]], device="cpu")
     scale = torch.zeros(scales, dtype=torch.float32, device="cpu")

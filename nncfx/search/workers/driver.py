@@ -117,7 +117,7 @@ class Driver(Generic[T]):
             raise MachineError(
                 f"The worker of {_words(lease.point)} died {times} times, killed perhaps for want "
                 "of memory. Nothing is recorded of the trial. Use fewer workers, or smaller "
-                "minibatches; then run the search again: its journal goes on from here."
+                "minibatches; then run the search again: its journal continues from here."
             )
         return times
 

@@ -84,7 +84,7 @@ class _Process(Worker):
         except BrokenProcessPool as error:
             raise ArgumentError(
                 "A worker ended before it began. A program that starts workers keeps its main "
-                "part under 'if __name__ == \"__main__\":', since each worker imports it anew; "
+                "part under 'if __name__ == \"__main__\":', since each worker imports it again; "
                 "what else went wrong stands on standard error."
             ) from error
         except (ImportError, AttributeError) as error:

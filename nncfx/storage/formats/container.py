@@ -216,7 +216,7 @@ def _checked_header(stored: bytes, size: int, payload: int) -> Header:
     if total != payload:
         raise StorageError(
             f"The file is truncated or has bytes left over: its tensors take {total} bytes "
-            f"where {payload} are. Copy it anew from where it was written."
+            f"where {payload} are. Copy it again from where it was written."
         )
     return Header(
         rows=rows,

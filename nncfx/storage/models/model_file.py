@@ -226,7 +226,7 @@ def stored_model(path: str | os.PathLike[str]) -> StoredModel:
 def _structure(metadata: Mapping[str, Any]) -> dict[str, Any]:
     structure = metadata.get(_STRUCTURE, {})
     if not isinstance(structure, dict) or not isinstance(structure.get("integers", {}), dict):
-        raise StorageError(f"The file is damaged: its '{_STRUCTURE}' is no object. Save it anew.")
+        raise StorageError(f"The file is damaged: its '{_STRUCTURE}' is no object. Save it again.")
     recipes = metadata.get(_RECIPES)
     return {**structure, _RECIPES: recipes} if recipes else structure
 

@@ -293,7 +293,7 @@ def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
         )
     packed, codes = (structure.get(name, {}) for name in ("packed_layers", "packed_parameters"))
     if not (isinstance(packed, dict) and isinstance(codes, dict)):
-        raise StorageError("The file is damaged: its packed layers are no table. Save it anew.")
+        raise StorageError("The file is damaged: its packed layers are no table. Save it again.")
     seen = {name.rpartition(".")[0] for one in recipes for name, _ in one.removed}
     if recipes:
         model = copy_of(model)

@@ -78,7 +78,7 @@ class ThinRecipe:
             if (kind, version) != (_FORMAT, _VERSION):
                 raise ThinningError(
                     f"This is {kind!r:.60}, version {version!r:.60}; {_FORMAT!r}, version "
-                    f"{_VERSION} is read here. Write it anew."
+                    f"{_VERSION} is read here. Write it again."
                 )
             content = decode(_Content, body)
             forms = {
@@ -242,7 +242,7 @@ def _state(
             raise ThinningError(
                 f"The optimizer keeps {key!r} of shape {tuple(value.shape)} for '{name}' of shape "
                 f"{tuple(parameter.shape)}; what of it belongs to a channel is not known. Start "
-                "the optimizer anew with the thinned model's parameters."
+                "the optimizer again with the thinned model's parameters."
             )
         else:
             smaller[key] = value

@@ -91,7 +91,7 @@ def warn_other_calls(network: nn.Module, stored: StoredModel) -> None:
 def _wanted(stored: StoredModel) -> Mapping[str, Any]:
     wanted = stored.structure.get("calls", {})
     if not isinstance(wanted, Mapping):
-        raise StorageError("The file is damaged: its calls are no object. Save the model anew.")
+        raise StorageError("The file is damaged: its calls are no object. Save the model again.")
     return wanted
 
 
@@ -149,5 +149,5 @@ def listed(structure: Mapping[str, Any], name: str) -> Sequence[Any]:
     """
     found = structure.get(name, [])
     if not isinstance(found, list):
-        raise StorageError(f"The file is damaged: its {name} are no list. Save the model anew.")
+        raise StorageError(f"The file is damaged: its {name} are no list. Save the model again.")
     return found

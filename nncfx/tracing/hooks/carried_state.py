@@ -76,7 +76,7 @@ class CarriedState:
             return
         mend = (
             "Build the model with the config of the one that was saved; to load its tensors alone "
-            f"and begin a schedule anew, leave out of the state what ends in '{CARRIED}'."
+            f"and begin a schedule again, leave out of the state what ends in '{CARRIED}'."
         )
         try:
             state: Any = read_json(bytes(_numbers(value)))

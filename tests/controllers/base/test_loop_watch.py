@@ -174,7 +174,7 @@ def test_an_optimizer_that_was_made_before_is_told_of_once(item: dict[str, Any])
     )
     controller.scheduler.epoch_step()
     train(controller, model, early, 3)
-    match = f"no parameter of '{item['algorithm']}' was changed.*behind create_compressed_model"
+    match = f"no parameter of '{item['algorithm']}' was changed.*after create_compressed_model"
     with pytest.warns(TrainingLoopWarning, match=match) as caught:
         controller.scheduler.epoch_step()
     assert len(caught) == 1
