@@ -43,6 +43,7 @@ from nncfx.storage.models.shard_files import (
 )
 from nncfx.storage.models.sharded_models import gathered, has_shards, local
 from nncfx.storage.models.stored_model import StoredModel, restored_on_error
+from nncfx.storage.models.torch_bits import plain_tensor
 from nncfx.storage.models.whole_models import require_values, require_whole
 from nncfx.thinning.files.model_structure import (
     describe,
@@ -331,23 +332,13 @@ def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, st
     shared: dict[str, str] = {}
     first: dict[tuple[object, ...], str] = {}
     taken: set[int] = set()
-    for name, value in state.items():
-        if not isinstance(value, Tensor):
-            raise StorageError(
-                f"'{name}' of the model's state_dict is a {type(value).__name__}; a checkpoint "
-                "holds tensors only. Keep such extra state in a file of its own."
-            )
-        if value.layout != torch.strided:
-            raise StorageError(
-                f"'{name}' of the model's state_dict is sparse ({value.layout}); a checkpoint "
-                "holds dense tensors only. Register it with persistent=False, and let the model "
-                "make it anew."
-            )
+    for name, held in state.items():
+        value = plain_tensor(name, held)
         view = (local(value).data_ptr(), value.shape, value.stride(), value.dtype, value.device)
         if value.numel() and first.setdefault(view, name) != name:
             shared[name] = first[view]
         else:
-            tensors[name] = _alone(value.detach(), taken)
+            tensors[name] = _alone(value, taken)
     return tensors, shared
 
 

@@ -338,10 +338,20 @@ def test_both_kinds_of_files_are_loaded_and_the_other_reader_names_this_one(
         nncfx.storage.load(checkpoint, Net())
 
 
-def test_a_sparse_buffer_is_a_storage_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: torch.eye(2).to_sparse(),
+        lambda: torch.zeros(2, dtype=torch.complex128),
+        lambda: torch.zeros(2, dtype=torch.uint8).view(torch.float8_e8m0fnu),
+    ],
+)
+def test_a_buffer_that_no_file_holds_is_refused_when_it_is_saved(
+    made: Callable[[], torch.Tensor], tmp_path: Path
+) -> None:
     model = nn.Linear(2, 2)
-    model.register_buffer("edges", torch.eye(2).to_sparse())
-    with pytest.raises(StorageError, match=r"'edges' .* is sparse .*persistent=False"):
+    model.register_buffer("edges", made())
+    with pytest.raises(StorageError, match=r"'edges' .* cannot be stored; .*persistent=False"):
         save(tmp_path / "a.safetensors", model)
     assert list(tmp_path.iterdir()) == []
 
