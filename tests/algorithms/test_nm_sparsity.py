@@ -1,5 +1,6 @@
 """N of M: every group, the largest, the earlier of equals."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -27,6 +28,18 @@ def test_every_group_keeps_its_n_largest(shape: tuple[int, int, int], n: int, se
                 cells = [(row, 4 * group + i, column) for i in range(4)]
                 ranked = sorted(cells, key=lambda cell: -abs(float(weight[cell])))
                 assert {cell for cell in cells if mask[cell]} == set(ranked[:n])
+
+
+@pytest.mark.parametrize("m", [4, 16, 17, 40])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_groups_of_any_size_keep_what_a_stable_order_puts_first(m: int, axis: int) -> None:
+    weight = torch.randint(-3, 4, (2 * m, 2 * m), generator=torch.Generator().manual_seed(0))
+    groups = np.abs(np.moveaxis(weight.numpy(), axis, -1)).reshape(-1, m)
+    order = np.argsort(-groups, axis=-1, kind="stable")
+    expected = np.zeros(groups.shape, dtype=bool)
+    np.put_along_axis(expected, order[:, : m // 2], values=True, axis=-1)
+    found = np.moveaxis(nm_mask(weight.float(), m // 2, m, axis).numpy(), axis, -1)
+    assert (found.reshape(-1, m) == expected).all()
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 6), (2, 3, 3, 3)])
