@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -81,3 +82,23 @@ def test_layers_that_make_no_groups_are_left_alone() -> None:
 def test_a_model_without_groups_is_refused() -> None:
     with pytest.raises(CompressionError, match="inputs are a multiple of 4"):
         applied(nn.Linear(6, 6), (1, 6))
+
+
+def test_groups_follow_the_inputs_of_a_layer_whose_columns_make_the_outputs() -> None:
+    layer = transformers.pytorch_utils.Conv1D(6, 8)
+    controller, model = applied(layer, (1, 8))
+    controller.scheduler.epoch_step()
+    assert (model.nncf.weight("weight") != 0).unflatten(0, (2, 4)).sum(dim=1).unique() == 2
+
+
+def test_products_that_say_no_axis_are_left_out() -> None:
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.ones(8, 8)), nn.Parameter(torch.ones(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.addmm(self.bias, x, self.weight)
+
+    with pytest.raises(CompressionError, match="finds no weight"):
+        applied(Product(), (1, 8))
