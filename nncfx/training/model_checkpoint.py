@@ -30,6 +30,7 @@ from nncfx.storage.models.checkpoint_file import (
     as_metadata,
     pack_tensors,
     read_description,
+    read_floats,
     stored_checkpoint,
 )
 from nncfx.storage.models.model_file import SUFFIX, stored_model
@@ -277,7 +278,11 @@ def _loaded(
         return CompositeController(made, []), made
     with restored_on_error(made):
         controller, network = _in_training(made, stored, config, description, example_inputs)
-        tensors = stored.read()
+        if place.is_dir():
+            tensors = stored.read()
+        else:  # load_state_dict copies into parameters
+            borrowed = dict(network.named_parameters(remove_duplicate=False))
+            tensors = read_floats(place, description, borrowed=borrowed)
         zeros = {name: torch.zeros_like(one) for name, one in zero_keys(network).items()}
         _check_fit(network, zeros | tensors, path)
         network.load_state_dict(zeros | tensors)

@@ -338,6 +338,28 @@ def test_both_kinds_of_files_are_loaded_and_the_other_reader_names_this_one(
         nncfx.storage.load(checkpoint, Net())
 
 
+def test_a_training_is_loaded_with_one_copy_of_its_weights(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(400, 400), nn.Linear(400, 400)
+            self.last.weight, self.head = self.first.weight, nn.Linear(400, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.last(self.first(x).relu()))
+
+    pruning = {"algorithm": "magnitude_sparsity", "target_scopes": ["{re}head"]}
+    controller, model = nncfx.create_compressed_model(
+        Tied(), {"compression": pruning}, torch.ones(1, 400)
+    )
+    save(tmp_path / "x", model, controller)
+    fresh = Tied()
+    with Clones() as clones:
+        _, again = load(tmp_path / "x", fresh)
+    assert clones.entries < 1.5 * fresh.first.weight.numel()
+    assert torch.equal(again.first.weight, model.first.weight)
+
+
 @pytest.mark.parametrize(
     "made",
     [
