@@ -1,5 +1,6 @@
 """Which layers of a model a scheme touches, and their raw parameters."""
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -72,6 +73,15 @@ def kinds_of(layers: Iterable[str]) -> tuple[type[nn.Module], ...]:
             f"{', '.join(LAYER_KINDS)}."
         )
     return tuple(kind for name in names for kind in LAYER_KINDS[name])
+
+
+def turned_kinds() -> tuple[type[nn.Module], ...]:
+    """Return the linear layers whose columns make the outputs: `Conv1D` of transformers (GPT-2).
+
+    Nothing where transformers is not imported, since no model has such a layer then.
+    """
+    found = sys.modules.get("transformers.pytorch_utils")
+    return () if found is None else (found.Conv1D,)
 
 
 def select_layers(

@@ -29,9 +29,10 @@ class Quantize(WeightScheme):
     Of a floating dtype, compressed weights and biases have it, so that the module computes in it;
     decompressed, they have `restore` again and their values stay on the grid of `dtype`.
 
-    Of "int8", weights are put on `operators.int8_grid`, one step per output channel, and keep the
-    dtype that they have, for no module computes with bare integers; biases are untouched. Does
-    not depend on the level.
+    Of "int8", weights are put on `operators.int8_grid`, one step per output channel (per
+    input of a linear layer whose columns make the outputs, as files hold it), and keep the dtype
+    that they have, for no module computes with bare integers; biases are untouched. Does not
+    depend on the level.
 
     Attributes:
         dtype: "float16", "bfloat16" or "int8" ("float32" and "float64" are known, too), or a

@@ -5,7 +5,14 @@ from typing import ClassVar
 from torch import nn
 from typing_extensions import override
 
-from nncfx.schemes.layers import Layer, kinds_of, layer_parameters, parameter_names, select_layers
+from nncfx.schemes.layers import (
+    Layer,
+    kinds_of,
+    layer_parameters,
+    parameter_names,
+    select_layers,
+    turned_kinds,
+)
 from nncfx.schemes.scheme import Scheme
 
 
@@ -15,7 +22,8 @@ class WeightScheme(Scheme):
     Attributes:
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
         layers: Kinds of layers, by their names in `LAYER_KINDS`.
-        exact: Whether subclasses of layers are left alone.
+        exact: Whether subclasses of layers are left alone, and linear ones whose columns make the
+            outputs.
     """
 
     ignored: tuple[str, ...]
@@ -27,4 +35,7 @@ class WeightScheme(Scheme):
         return parameter_names(model, layer_parameters(self._layers(model), biases=False))
 
     def _layers(self, model: nn.Module) -> list[Layer]:
-        return select_layers(model, kinds_of(self.layers), exact=self.exact, ignored=self.ignored)
+        kinds = kinds_of(self.layers)
+        if nn.Linear in kinds and not self.exact:
+            kinds += turned_kinds()
+        return select_layers(model, kinds, exact=self.exact, ignored=self.ignored)

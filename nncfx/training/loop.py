@@ -119,6 +119,8 @@ class Training:
             CompressionError: the loss is not finite.
             StorageError: the checkpoint cannot be written.
         """
+        if self.step < self.recipe.steps:
+            self._file.check()
         self._model.train()
         saved = began = time.monotonic()
         while self.step < self.recipe.steps:

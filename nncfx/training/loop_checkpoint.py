@@ -1,7 +1,6 @@
 """The file of an unfinished training: what the next step depends on, bit by bit."""
 
 import dataclasses
-import io
 import random
 import zipfile
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ import torch
 from torch.utils.serialization import config as serialization
 
 from nncfx.errors import StorageError, error_text, machine_fault
-from nncfx.storage.formats.whole_file import write_whole
+from nncfx.storage.formats.whole_file import check_writable, writing
 
 _FORMAT: Final = "nncfx.training"
 _VERSION: Final = 1
@@ -113,6 +112,15 @@ class TrainingFile:
         self._path = path
         self._identity = identity
 
+    def check(self) -> None:
+        """Find out before hours of training whether `save` can write.
+
+        Raises:
+            StorageError: it cannot.
+        """
+        if self._path is not None:
+            check_writable(self._path)
+
     def save(self, step: int, parts: Mapping[str, HasState]) -> None:
         """Write the states of `parts` after `step` steps.
 
@@ -132,10 +140,17 @@ class TrainingFile:
             "python": random.getstate(),
             "numpy": _numpy_state(),
         }
-        memory = io.BytesIO()
-        with serialization.patch("save.compute_crc32", True):  # type: ignore[attr-defined]  # made at run time
-            torch.save(content, memory)
-        write_whole(self._path, [memory.getbuffer()])
+        with (
+            serialization.patch("save.compute_crc32", True),  # type: ignore[attr-defined]  # made at run time
+            writing(self._path) as draft,
+            draft.open("wb") as file,
+        ):
+            try:
+                torch.save(content, file)
+            except RuntimeError as error:  # of torch, about bytes that the disk did not take
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
 
     def restore(self, parts: Mapping[str, HasState]) -> int:
         """Give `parts` and the generators their states; return how many steps were done.

@@ -30,6 +30,7 @@ from nncfx.storage.models.checkpoint_file import (
     as_metadata,
     pack_tensors,
     read_description,
+    read_floats,
     stored_checkpoint,
 )
 from nncfx.storage.models.model_file import SUFFIX, stored_model
@@ -43,6 +44,7 @@ from nncfx.storage.models.shard_files import (
 )
 from nncfx.storage.models.sharded_models import gathered, has_shards, local
 from nncfx.storage.models.stored_model import StoredModel, restored_on_error
+from nncfx.storage.models.torch_bits import plain_tensor
 from nncfx.storage.models.whole_models import require_values, require_whole
 from nncfx.thinning.files.model_structure import (
     describe,
@@ -276,7 +278,11 @@ def _loaded(
         return CompositeController(made, []), made
     with restored_on_error(made):
         controller, network = _in_training(made, stored, config, description, example_inputs)
-        tensors = stored.read()
+        if place.is_dir():
+            tensors = stored.read()
+        else:  # load_state_dict copies into parameters
+            borrowed = dict(network.named_parameters(remove_duplicate=False))
+            tensors = read_floats(place, description, borrowed=borrowed)
         zeros = {name: torch.zeros_like(one) for name, one in zero_keys(network).items()}
         _check_fit(network, zeros | tensors, path)
         network.load_state_dict(zeros | tensors)
@@ -331,23 +337,13 @@ def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, st
     shared: dict[str, str] = {}
     first: dict[tuple[object, ...], str] = {}
     taken: set[int] = set()
-    for name, value in state.items():
-        if not isinstance(value, Tensor):
-            raise StorageError(
-                f"'{name}' of the model's state_dict is a {type(value).__name__}; a checkpoint "
-                "holds tensors only. Keep such extra state in a file of its own."
-            )
-        if value.layout != torch.strided:
-            raise StorageError(
-                f"'{name}' of the model's state_dict is sparse ({value.layout}); a checkpoint "
-                "holds dense tensors only. Register it with persistent=False, and let the model "
-                "create it again."
-            )
+    for name, held in state.items():
+        value = plain_tensor(name, held)
         view = (local(value).data_ptr(), value.shape, value.stride(), value.dtype, value.device)
         if value.numel() and first.setdefault(view, name) != name:
             shared[name] = first[view]
         else:
-            tensors[name] = _alone(value.detach(), taken)
+            tensors[name] = _alone(value, taken)
     return tensors, shared
 
 

@@ -113,6 +113,8 @@ def _epochs(path: Path, epochs: int, parts: dict[str, HasState], identity: str) 
             with narrated("training") as narrator:
                 told = f"{done} of {epochs} epochs were done: the state is that of '{path}'"
                 narrator.found(told)
+        if done < epochs:
+            file.check()
         for epoch in range(done, epochs):
             yield epoch
             file.save(epoch + 1, parts)
@@ -136,7 +138,7 @@ def _alone(path: Path) -> Iterator[None]:
             file.parent.mkdir(parents=True, exist_ok=True)
             handle = stack.enter_context(file.open("wb"))
         except OSError:
-            yield  # a file that can be written nowhere here is told when it is written
+            yield  # nobody else can write here either; what is there may be read
             return
         if not lock(handle.fileno()):
             raise MachineError(

@@ -1,7 +1,9 @@
 """N of M: every group, the largest, the earlier of equals."""
 
+import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -27,6 +29,18 @@ def test_every_group_keeps_its_n_largest(shape: tuple[int, int, int], n: int, se
                 cells = [(row, 4 * group + i, column) for i in range(4)]
                 ranked = sorted(cells, key=lambda cell: -abs(float(weight[cell])))
                 assert {cell for cell in cells if mask[cell]} == set(ranked[:n])
+
+
+@pytest.mark.parametrize("m", [4, 16, 17, 40])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_groups_of_any_size_keep_what_a_stable_order_puts_first(m: int, axis: int) -> None:
+    weight = torch.randint(-3, 4, (2 * m, 2 * m), generator=torch.Generator().manual_seed(0))
+    groups = np.abs(np.moveaxis(weight.numpy(), axis, -1)).reshape(-1, m)
+    order = np.argsort(-groups, axis=-1, kind="stable")
+    expected = np.zeros(groups.shape, dtype=bool)
+    np.put_along_axis(expected, order[:, : m // 2], values=True, axis=-1)
+    found = np.moveaxis(nm_mask(weight.float(), m // 2, m, axis).numpy(), axis, -1)
+    assert (found.reshape(-1, m) == expected).all()
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 6), (2, 3, 3, 3)])
@@ -68,3 +82,23 @@ def test_layers_that_make_no_groups_are_left_alone() -> None:
 def test_a_model_without_groups_is_refused() -> None:
     with pytest.raises(CompressionError, match="inputs are a multiple of 4"):
         applied(nn.Linear(6, 6), (1, 6))
+
+
+def test_groups_follow_the_inputs_of_a_layer_whose_columns_make_the_outputs() -> None:
+    layer = transformers.pytorch_utils.Conv1D(6, 8)
+    controller, model = applied(layer, (1, 8))
+    controller.scheduler.epoch_step()
+    assert (model.nncf.weight("weight") != 0).unflatten(0, (2, 4)).sum(dim=1).unique() == 2
+
+
+def test_products_that_say_no_axis_are_left_out() -> None:
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.ones(8, 8)), nn.Parameter(torch.ones(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.addmm(self.bias, x, self.weight)
+
+    with pytest.raises(CompressionError, match="finds no weight"):
+        applied(Product(), (1, 8))

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from torch.nn.utils import parametrizations
 
 from nncfx.errors import CompressionError, GraphError
 from nncfx.network import wrap
+from nncfx.schemes import LowRank, Prune, Quantize, Scheme
 from nncfx.schemes.layers import parameter_names, select_layers
 from nncfx.tracing import Insertion, Priority, WeightSite
 
@@ -76,3 +78,21 @@ def test_a_wrapped_layer_counts_as_what_it_was() -> None:
     model.nncf.register([Insertion(site, nn.Identity(), Priority.SPARSITY, "test")])
     model.nncf.commit()
     assert names(model) == ["0"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "values"),
+    [
+        (Prune(), [[1.0, 0, 3], [0, 4, 0]]),
+        (Quantize("float16"), [[1.0, -0.25, 3], [0.5, 4, -0.5]]),
+        (Quantize("int8"), [[42 * 3 / 127, -11 * 3 / 127, 3], [16 * 4 / 127, 4, -16 * 4 / 127]]),
+        (LowRank(rank=1), [[1.0, -0.25, 3], [0.5, 4, -0.5]]),  # factorize makes none of it
+    ],
+)
+def test_linear_layers_are_those_of_gpt_2_as_well(
+    scheme: Scheme, values: list[list[float]]
+) -> None:
+    layer = transformers.pytorch_utils.Conv1D(3, 2)
+    layer.weight.data = torch.tensor([[1.0, -0.25, 3], [0.5, 4, -0.5]])
+    scheme.compress(layer, 0.5)
+    assert torch.allclose(layer.weight.float(), torch.tensor(values))

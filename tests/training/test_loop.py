@@ -99,6 +99,16 @@ def test_a_finished_training_is_not_trained_again(tmp_path: Path) -> None:
     assert another.statistics().parts["magnitude_sparsity"].level == pytest.approx(0.75, abs=0.01)
 
 
+def test_a_checkpoint_that_cannot_be_written_is_refused_before_the_first_step(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    one = Training(controller(), batches, F.cross_entropy, RECIPE, tmp_path / "file" / "t")
+    with pytest.raises(StorageError, match="cannot be written"):
+        one.run()
+    assert one.step == 0
+
+
 def test_progress_tells_the_mean_loss_the_level_and_the_step_of_each_epoch() -> None:
     seen: list[TrainingProgress] = []
     losses: list[float] = []

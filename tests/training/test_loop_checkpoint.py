@@ -1,10 +1,15 @@
 """The file of an unfinished training."""
 
+import errno
+import io
+import os
+import tracemalloc
 from dataclasses import make_dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from nncfx.errors import StorageError
 from nncfx.training.loop_checkpoint import TrainingFile, settings_text
@@ -117,3 +122,36 @@ def test_a_hostile_file_executes_nothing(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="Delete it"):
         TrainingFile(tmp_path / "t", "a").restore({})
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_state_is_written_without_a_copy_of_it(tmp_path: Path) -> None:
+    layer = nn.Linear(1000, 1000)
+    tracemalloc.start()
+    try:
+        TrainingFile(tmp_path / "t", "x").save(1, {"model": layer})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < layer.weight.nbytes / 2
+    assert TrainingFile(tmp_path / "t", "x").restore({"model": nn.Linear(1000, 1000)}) == 1
+
+
+def test_a_full_disk_is_a_storage_error_and_leaves_the_old_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.FileIO):
+        def write(self, _: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    file, layer = TrainingFile(tmp_path / "t", "x"), nn.Linear(100, 100)
+    file.save(1, {"model": layer})
+
+    def opened(path: Path, mode: str) -> Full:
+        return Full(path, mode)
+
+    monkeypatch.setattr(Path, "open", opened)
+    with pytest.raises(StorageError, match=r"cannot be written .*No space left on device"):
+        file.save(2, {"model": layer})
+    monkeypatch.undo()
+    assert file.restore({"model": layer}) == 1
+    assert [one.name for one in tmp_path.iterdir()] == ["t"]

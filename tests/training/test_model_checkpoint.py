@@ -338,10 +338,42 @@ def test_both_kinds_of_files_are_loaded_and_the_other_reader_names_this_one(
         nncfx.storage.load(checkpoint, Net())
 
 
-def test_a_sparse_buffer_is_a_storage_error(tmp_path: Path) -> None:
+def test_a_training_is_loaded_with_one_copy_of_its_weights(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(400, 400), nn.Linear(400, 400)
+            self.last.weight, self.head = self.first.weight, nn.Linear(400, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.last(self.first(x).relu()))
+
+    pruning = {"algorithm": "magnitude_sparsity", "target_scopes": ["{re}head"]}
+    controller, model = nncfx.create_compressed_model(
+        Tied(), {"compression": pruning}, torch.ones(1, 400)
+    )
+    save(tmp_path / "x", model, controller)
+    fresh = Tied()
+    with Clones() as clones:
+        _, again = load(tmp_path / "x", fresh)
+    assert clones.entries < 1.5 * fresh.first.weight.numel()
+    assert torch.equal(again.first.weight, model.first.weight)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: torch.eye(2).to_sparse(),
+        lambda: torch.zeros(2, dtype=torch.complex128),
+        lambda: torch.zeros(2, dtype=torch.uint8).view(torch.float8_e8m0fnu),
+    ],
+)
+def test_a_buffer_that_no_file_holds_is_refused_when_it_is_saved(
+    made: Callable[[], torch.Tensor], tmp_path: Path
+) -> None:
     model = nn.Linear(2, 2)
-    model.register_buffer("edges", torch.eye(2).to_sparse())
-    with pytest.raises(StorageError, match=r"'edges' .* is sparse .*persistent=False"):
+    model.register_buffer("edges", made())
+    with pytest.raises(StorageError, match=r"'edges' .* cannot be stored; .*persistent=False"):
         save(tmp_path / "a.safetensors", model)
     assert list(tmp_path.iterdir()) == []
 

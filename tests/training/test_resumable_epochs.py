@@ -143,6 +143,12 @@ def test_what_cannot_be_is_refused_before_the_first_epoch(tmp_path: Path) -> Non
         resumable_epochs(tmp_path / "run", 1, made(), rate=0.1)  # type: ignore[arg-type]
 
 
+def test_a_path_that_cannot_be_written_is_refused_before_the_first_epoch(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot be written"):
+        next(resumable_epochs(tmp_path / "file" / "run", 2, made()))
+
+
 def test_several_processes_are_refused(tmp_path: Path) -> None:
     code = f"""
 import torch, nncfx

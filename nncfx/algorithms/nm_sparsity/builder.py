@@ -18,9 +18,11 @@ from nncfx.controllers.masks.weight_sparsity import MaskBuilder, MaskController
 from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.network import NNCFNetwork
 from nncfx.operators import functions_of
-from nncfx.tracing import Insertion
+from nncfx.schemes.layers import turned_kinds
+from nncfx.tracing import Insertion, WeightSite
 
 _FUNCTIONS: Final = functions_of("conv", "linear")
+_TURNED: Final = functions_of("addmm")
 
 
 @final
@@ -69,17 +71,27 @@ class NMSparsityBuilder(MaskBuilder[NMSparsityConfig]):
         def takes(weight: Weight) -> bool:
             functions = {graph.find(address).function for address in weight.readers}
             shape = parameters[weight.name].shape
-            return (weight.is_stack or functions <= _FUNCTIONS) and not (
-                shape[axes.get(weight.name, 1)] % m
-            )
+            axis = axes.get(weight.name, 1)
+            known = _FUNCTIONS if axis else _TURNED
+            return (weight.is_stack or functions <= known) and not shape[axis] % m
 
         kind = f"convolution, linear layer or expert whose inputs are a multiple of {m}"
         return self.masked(model, takes=takes, kind=kind)
 
 
 def _input_axes(model: NNCFNetwork) -> dict[str, int]:
-    """Return the axis of the inputs in each stack of experts, by its first name."""
+    """Return the axis of the inputs in each weight that has it elsewhere, by its first name.
+
+    Those are stacks of experts and linear layers whose columns make the outputs.
+    """
     names = aliases(model)
+    kinds = turned_kinds()
+    modules = (name for name, one in model.named_modules() if isinstance(one, kinds))
+    weights = (str(WeightSite(module=one, name="weight")) for one in modules)
+    turned = {names[one][0]: 0 for one in weights if one in names}
     stacks = stacked_matrices(model.nncf.graph)
     # experts, then outputs and inputs in either order
-    return {names[name][0]: 1 if outputs == 2 else 2 for name, outputs in stacks.items()}  # noqa: PLR2004 (an axis)
+    return turned | {
+        names[name][0]: 1 if outputs == 2 else 2  # noqa: PLR2004 (an axis)
+        for name, outputs in stacks.items()
+    }

@@ -1,10 +1,18 @@
 """The N:M mask."""
 
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
 import torch
 from torch import Tensor
 
 from nncfx.errors import ArgumentError
+from nncfx.pieces import in_pieces
 from nncfx.schemes.masks.exact_masks import check_at_least
+
+_SMALL: Final = 16
+"""Up to this size comparing all pairs of a group is faster than sorting it."""
 
 
 def nm_mask(weight: Tensor, n: int, m: int, axis: int = 1) -> Tensor:
@@ -31,8 +39,26 @@ def nm_mask(weight: Tensor, n: int, m: int, axis: int = 1) -> Tensor:
             f"A weight of shape {tuple(weight.shape)} has no axis {axis} of a multiple of {m}, "
             "which groups of that size need. Leave the layer out."
         )
-    groups = weight.detach().abs().movedim(axis, -1)
-    groups = groups.reshape(*groups.shape[:-1], -1, m)
-    order = groups.sort(dim=-1, descending=True, stable=True).indices
-    mask = torch.zeros_like(groups, dtype=torch.bool).scatter_(-1, order[..., :n], value=True)
-    return mask.flatten(-2).movedim(-1, axis).contiguous()
+    moved = weight.detach().movedim(axis, -1)
+    groups = moved.reshape(-1, m)
+    mask = torch.empty_like(groups, dtype=torch.bool, memory_format=torch.contiguous_format)
+    if m > _SMALL:
+        order = groups.abs().sort(dim=-1, descending=True, stable=True).indices
+        mask.zero_().scatter_(-1, order[:, :n], value=True)
+    else:
+        for piece in in_pieces(*groups.unbind(-1), *mask.unbind(-1)):
+            _mark(piece[:m], piece[m:], n)
+    return mask.reshape(moved.shape).movedim(-1, axis).contiguous()
+
+
+def _mark(weights: Sequence[Tensor], masks: Sequence[Tensor], n: int) -> None:
+    """Write where a weight is one of the `n` largest of those at its place in all `weights`."""
+    sizes = [one.abs() for one in weights]
+    # those before it beat a weight unless they are smaller, and those behind it if they are larger
+    beaten = [torch.full_like(one, at, dtype=torch.int8) for at, one in enumerate(sizes)]
+    for early, late in itertools.combinations(range(len(sizes)), 2):
+        is_larger = (sizes[late] > sizes[early]).view(torch.int8)
+        beaten[early] += is_larger
+        beaten[late] -= is_larger
+    for mask, count in zip(masks, beaten, strict=True):
+        torch.lt(count, n, out=mask)

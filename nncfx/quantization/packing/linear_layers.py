@@ -1,17 +1,14 @@
 """Which modules compute `x @ weight.T + bias`, or that with a turned weight."""
 
 import copy
-from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from nncfx.errors import machine_fault
+from nncfx.schemes.layers import turned_kinds
 from nncfx.tracing.hooks.dynamic_class import original_class
-
-_TURNED: Final = "Conv1D"
-"""Of transformers: a linear layer whose columns make the outputs."""
 
 
 def is_turned(module: nn.Module) -> bool | None:
@@ -21,7 +18,7 @@ def is_turned(module: nn.Module) -> bool | None:
     what `nn.Linear` does.
     """
     kind = type(module)
-    if kind.__name__ == _TURNED and kind.__module__.startswith("transformers."):
+    if kind in turned_kinds():
         return True
     return False if kind is nn.Linear or _computes_linear(module) else None
 

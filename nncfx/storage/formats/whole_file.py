@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,18 @@ def check_destination(path: str | os.PathLike[str]) -> None:
         raise StorageError(f"'{path}' is a folder. Name the file in it.")
     if target.exists() and not target.is_file():
         raise StorageError(f"'{path}' is a device or a pipe. Name a file.")
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse a `path` that `writing` could not write to; its folders are made.
+
+    Raises:
+        StorageError: A folder or a device is there, or no file can be made beside it.
+    """
+    target = Path(path)
+    check_destination(target)
+    with _told(target), making(target.parent), tempfile.TemporaryFile(dir=target.parent):
+        pass
 
 
 def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> SavedFile:

@@ -1,6 +1,7 @@
 """What `nncfx.save` writes: a safetensors file with a JSON text in its metadata."""
 
 import base64
+import functools
 import json
 import zipfile
 import zlib
@@ -179,12 +180,17 @@ def stored_checkpoint(path: Path, description: Mapping[str, Any]) -> StoredModel
     except (AttributeError, OSError, KeyError, TypeError, safetensors.SafetensorError) as error:
         raise StorageError(f"'{path}' is damaged: {error!r}. Write it again.") from error
 
-    def read() -> dict[str, Tensor]:
-        found = read_checkpoint(path, description, floats=True)
-        return {name: one for name, one in found.items() if isinstance(one, Tensor)}
-
     sizes = description.get("sizes", {})
+    read = functools.partial(read_floats, path, description)
     return StoredModel(tensors=tensors, read=read, sizes=sizes, structure=structure)
+
+
+def read_floats(
+    path: Path, description: Mapping[str, Any], *, borrowed: Collection[str] = ()
+) -> dict[str, Tensor]:
+    """Return the tensors of a file by every name, in floats; see `read_checkpoint`."""
+    found = read_checkpoint(path, description, floats=True, borrowed=borrowed)
+    return {name: one for name, one in found.items() if isinstance(one, Tensor)}
 
 
 def _formats(
@@ -211,16 +217,21 @@ def _size(value: object) -> int:
 
 
 def read_checkpoint(
-    path: Path, description: Mapping[str, Any], *, floats: bool
+    path: Path, description: Mapping[str, Any], *, floats: bool, borrowed: Collection[str] = ()
 ) -> dict[str, Tensor | IntegerTensor]:
     """Return the tensors of a file by every name; quantized weights as integers, or as `floats`.
+
+    Those that are `borrowed` lie in the mapped file: to be copied from, at once.
 
     Raises:
         StorageError: the file is damaged.
     """
     try:
         # in torch's memory: at the odd addresses of a file, kernels sum in another order
-        tensors = {name: one.clone() for name, one in load_file(path).items()}
+        shared = description["shared"].items()
+        lent = set(borrowed) - {of for name, of in shared if name not in borrowed}
+        found = load_file(path).items()
+        tensors = {name: one if name in lent else one.clone() for name, one in found}
         integers = description.get("structure", {}).get("integers", {})
         for name, one in description.get("packed", {}).items():
             shape = tuple(map(_size, one["shape"]))
@@ -231,7 +242,7 @@ def read_checkpoint(
         whole: dict[str, Tensor | IntegerTensor] = {**tensors, **made}
         if floats:
             whole |= {name: one.dequantize() for name, one in made.items()}
-        return whole | {name: whole[of] for name, of in description["shared"].items()}
+        return whole | {name: whole[of] for name, of in shared}
     except (
         *(OSError, KeyError, TypeError, ValueError, OverflowError),
         safetensors.SafetensorError,

@@ -42,7 +42,8 @@ def plain_tensor(name: str, value: object) -> torch.Tensor:
     if value.layout != torch.strided or value.is_meta or value.dtype not in NAMES:
         raise StorageError(
             f"Tensor {name!r} ({value.dtype}, {value.layout}, on {value.device}) cannot be "
-            f"stored; a file holds dense tensors with values, of {', '.join(NAMES.values())}."
+            f"stored; a file holds dense tensors with values, of {', '.join(NAMES.values())}. "
+            "Cast it, or register it with persistent=False and let the model make it anew."
         )
     return value.detach()
 
