@@ -16,7 +16,10 @@ from typing import NamedTuple, Self
 
 LONGEST_S = 900.0
 
-_SERVER = multiprocessing.get_context("forkserver")
+METHOD = "forkserver"
+"""How processes are started, as `multiprocessing` calls it."""
+
+_SERVER = multiprocessing.get_context(METHOD)
 _SERVER.set_forkserver_preload([
     "torch._dynamo", "torch.distributed.fsdp", "onnxscript", "botorch", "sklearn.datasets",
     "transformers", "numba", "typer", "jinja2",
