@@ -29,7 +29,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     document["metric"] = "task.py:slow_accuracy"
     document["export"]["quantize"] = False
     document["export"]["benchmark"] = False
-    document["search"]["eps"] = 0.3
+    document["search"] |= {"eps": 0.3, "max_evaluations": 3}
     (folder / "task.json").write_text(json.dumps(document))
     with (folder / "task.py").open("a") as file:
         file.write(
@@ -46,7 +46,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(begun: Path) -> None:
     assert plan["predictions"][0]["at"] == "dense"
     assert plan["predictions"][1]["macs"] < plan["predictions"][0]["macs"]
     text = run(begun, "compress", "task.json", "--dry-run").stdout
-    assert "search macs in at most 2 stages of 4 trials" in text
+    assert "search macs in at most 2 stages of 3 trials" in text
     assert sorted(one.name for one in begun.iterdir() if one.name != "__pycache__") == before
 
 
@@ -76,7 +76,7 @@ def test_a_killed_run_is_stopped_and_goes_on(begun: Path) -> None:
         process.wait_for(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 3)
         process.signal(signal.SIGSTOP)  # so that it does not end before it is looked at
         running = status_of(begun)
-        assert (running["state"], running["at_most"]) == ("running", 8)
+        assert (running["state"], running["at_most"]) == ("running", 6)
         process.kill()
     lines = journal.read_bytes().splitlines()
     assert status_of(begun)["state"] == "stopped"
