@@ -182,8 +182,10 @@ def in_process(rank: int, ranks: int, folder: str, task: str, args: Sequence[Any
 
 
 def spawn(ranks: int, folder: str, task: str, *args: object) -> None:
-    """Run a task on so many ranks."""
-    torch.multiprocessing.spawn(in_process, (ranks, folder, task, args), nprocs=ranks)
+    """Run a task on so many ranks; forked, they need not import torch again."""
+    torch.multiprocessing.start_processes(
+        in_process, (ranks, folder, task, args), nprocs=ranks, start_method="fork"
+    )
 
 
 def train_task(folder: Path, way: str, *algorithms: str) -> None:

@@ -48,9 +48,9 @@ def add_one() -> nn.Module:
     return AddOne()
 
 
-@pytest.fixture(scope="module")
-def short_proof() -> Iterator[None]:
-    """Time the winner of a search for a tenth of a second, where nobody reads its interval."""
+@pytest.fixture(scope="session", autouse=True)
+def short_proofs() -> Iterator[None]:
+    """Time winners of searches for a tenth of a second, as no test reads their intervals."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nncfx.compressor.build_evidence._PROOF_SECONDS", 0.1)
         yield

@@ -1,18 +1,14 @@
 """Six tasks of a newcomer run within lines of code; those killed go on to the same end."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nncfx.search import Trial
+from programs import Program, run
 
 JOURNEYS = Path(__file__).parents[1] / "examples" / "journeys"
 LINES = {
@@ -30,36 +26,14 @@ KILLED = {
 """What is there when a script is killed, and what it writes at its end."""
 
 
-def start(name: str, folder: Path) -> subprocess.Popen[str]:
+def start(name: str, folder: Path) -> Program:
     folder.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [sys.executable, JOURNEYS / f"{name}.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(JOURNEYS.parents[1])},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return Program(folder, JOURNEYS / f"{name}.py")
 
 
-def end(run: subprocess.Popen[str]) -> str:
-    output, errors = run.communicate()
-    assert run.returncode == 0, errors[-2000:]
-    return output
-
-
-def wait_for(run: subprocess.Popen[str], is_time: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
-    while not is_time():
-        assert run.poll() is None, run.communicate()[1][-2000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def kill(run: subprocess.Popen[str]) -> None:
-    run.send_signal(signal.SIGKILL)
-    run.communicate()
-    assert run.returncode == -signal.SIGKILL
+def end(name: str, folder: Path) -> str:
+    with start(name, folder) as journey:
+        return journey.ended().stdout
 
 
 def test_lines_of_own_code() -> None:
@@ -77,7 +51,7 @@ def test_lines_of_own_code() -> None:
 def test_a_journey_ends(name: str, tmp_path: Path) -> None:
     if name == "llama_int4":
         pytest.importorskip("transformers")
-    assert "bytes" in end(start(name, tmp_path))
+    assert "bytes" in end(name, tmp_path)
 
 
 @pytest.mark.slow
@@ -87,12 +61,12 @@ def test_a_killed_journey_ends_with_the_same_bits(name: str, tmp_path: Path) -> 
         pytest.importorskip("transformers")
     there, made = KILLED[name]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    end(start(name, whole))
-    run = start(name, killed)
-    wait_for(run, (killed / there).exists)
-    kill(run)
+    end(name, whole)
+    with start(name, killed) as journey:
+        journey.wait_for((killed / there).exists)
+        journey.kill()
     assert not (killed / made).exists()
-    end(start(name, killed))
+    end(name, killed)
     assert (killed / made).read_bytes() == (whole / made).read_bytes()
 
 
@@ -109,15 +83,14 @@ def test_a_killed_search_is_looked_at_and_ends_as_one_that_was_not(tmp_path: Pat
         journal = tmp_path / "killed" / "search-run" / "journal.jsonl"
         return journal.exists() and len(journal.read_text().splitlines()) > 3
 
-    end(start("own_objective", tmp_path / "whole"))
-    run = start("own_objective", tmp_path / "killed")
-    wait_for(run, trials_done)
-    run.send_signal(signal.SIGSTOP)  # so that it does not end before it is looked at
+    end("own_objective", tmp_path / "whole")
     page = tmp_path / "now.html"
-    command = [sys.executable, "-m", "nncfx", "status", "killed/search-run", "--html", page]
-    subprocess.run(command, cwd=tmp_path, check=True)
+    with start("own_objective", tmp_path / "killed") as journey:
+        journey.wait_for(trials_done)
+        journey.signal(signal.SIGSTOP)  # so that it does not end before it is looked at
+        run(tmp_path, "nncfx", "status", "killed/search-run", "--html", page)
+        journey.kill()
     assert "Not ended: running" in page.read_text()
     assert "balanced_accuracy" in page.read_text()
-    kill(run)
-    end(start("own_objective", tmp_path / "killed"))
+    end("own_objective", tmp_path / "killed")
     assert trials(tmp_path / "killed") == trials(tmp_path / "whole")

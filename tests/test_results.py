@@ -36,6 +36,7 @@ def test_every_file_has_its_claim_and_none_is_large() -> None:
     assert all(path.stat().st_size < MOST_BYTES for path in files)
 
 
+@pytest.mark.slow
 @needs_data
 @each
 def test_a_file_has_the_sizes_and_names_the_first_images_as_it_claims(

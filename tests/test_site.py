@@ -3,14 +3,13 @@
 import json
 import re
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import nncfx
+from programs import run
 
 ROOT = Path(__file__).parents[1]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
@@ -67,7 +66,4 @@ def test_there_are_tutorials() -> None:
 def test_a_tutorial_runs(path: Path, tmp_path: Path) -> None:
     if "transformers" in path.read_text():
         pytest.importorskip("transformers")
-    done = subprocess.run(
-        [sys.executable, path], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run(tmp_path, path)

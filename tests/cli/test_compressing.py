@@ -4,28 +4,20 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import programs
 from nncfx.cli.commands import application
+from programs import Program, Told
 
 
-def run(folder: Path, *arguments: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-    """Return the ended process `python -m nncfx ...` in `folder`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "nncfx", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
+def run(folder: Path, *arguments: str, code: int = 0) -> Told:
+    """Run a command in a process of its own, which ends with this exit code."""
+    return programs.run(folder, "nncfx", *arguments, code=code)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +29,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     document["metric"] = "task.py:slow_accuracy"
     document["export"]["quantize"] = False
     document["export"]["benchmark"] = False
-    document["search"]["eps"] = 0.3
+    document["search"] |= {"eps": 0.3, "max_evaluations": 3}
     (folder / "task.json").write_text(json.dumps(document))
     with (folder / "task.py").open("a") as file:
         file.write(
@@ -54,7 +46,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(begun: Path) -> None:
     assert plan["predictions"][0]["at"] == "dense"
     assert plan["predictions"][1]["macs"] < plan["predictions"][0]["macs"]
     text = run(begun, "compress", "task.json", "--dry-run").stdout
-    assert "search macs in at most 2 stages of 4 trials" in text
+    assert "search macs in at most 2 stages of 3 trials" in text
     assert sorted(one.name for one in begun.iterdir() if one.name != "__pycache__") == before
 
 
@@ -78,27 +70,18 @@ def test_a_python_file_to_begin_with_runs_and_its_file_is_judged(tmp_path: Path)
 @pytest.mark.slow
 def test_a_killed_run_is_stopped_and_goes_on(begun: Path) -> None:
     out = begun / "task-run"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nncfx", "compress", "task.json"],
-        cwd=begun,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
     journal = out / "journal.jsonl"
-    for _ in range(1200):
-        if journal.exists() and journal.read_bytes().count(b"\n") >= 3:  # two trials, one dense
-            break
-        time.sleep(0.05)
-    running = json.loads(run(begun, "status", "task-run", "--json").stdout)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert running["at_most"] == 8
+    with Program(begun, "nncfx", "compress", "task.json") as process:
+        # two trials, one dense, and its header
+        process.wait_for(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 3)
+        process.signal(signal.SIGSTOP)  # so that it does not end before it is looked at
+        running = status_of(begun)
+        assert (running["state"], running["at_most"]) == ("running", 6)
+        process.kill()
     lines = journal.read_bytes().splitlines()
-    status = status_of(begun)
-    if not (out / "result.json").exists():
-        assert status["state"] == "stopped"
-        assert "best so far" in run(begun, "status", "task-run", "--html", "now.html").stdout
-        assert "<html" in (begun / "now.html").read_text()
+    assert status_of(begun)["state"] == "stopped"
+    assert "best so far" in run(begun, "status", "task-run", "--html", "now.html").stdout
+    assert "<html" in (begun / "now.html").read_text()
     resumed = run(begun, "resume", "task-run")
     assert "going on after" in resumed.stderr  # lines of progress, as nobody is at a terminal
     assert "slow_accuracy" in resumed.stdout
@@ -199,25 +182,20 @@ def test_a_page_of_a_run_that_has_no_common_level(begun: Path, tmp_path: Path, k
         document["search"] |= {"schemes": schemes, "objective": "footprint"}
     (tmp_path / "task.json").write_text(json.dumps(document))
     (tmp_path / "task.py").write_text((begun / "task.py").read_text())
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nncfx", "compress", "task.json"],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
     file = tmp_path / "task-run" / ("training.json" if kind == "training" else "journal.jsonl")
-    while not (file.exists() and file.read_bytes().count(b"\n") > (kind == "space")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGSTOP)
-    run(tmp_path, "status", "task-run", "--html", "now.html")
-    page = (tmp_path / "now.html").read_text()
-    assert "Not ended: running" in page
-    assert ("loss" if kind == "training" else "Prune level") in page
-    assert 'http-equiv="refresh"' in page
-    process.send_signal(signal.SIGCONT)
-    run(tmp_path, "status", "task-run", "--html", "now.html", "--follow")
-    assert process.wait() == 0
+    with Program(tmp_path, "nncfx", "compress", "task.json") as process:
+        process.wait_for(
+            lambda: file.exists() and file.read_bytes().count(b"\n") > (kind == "space")
+        )
+        process.signal(signal.SIGSTOP)
+        run(tmp_path, "status", "task-run", "--html", "now.html")
+        page = (tmp_path / "now.html").read_text()
+        assert "Not ended: running" in page
+        assert ("loss" if kind == "training" else "Prune level") in page
+        assert 'http-equiv="refresh"' in page
+        process.signal(signal.SIGCONT)
+        run(tmp_path, "status", "task-run", "--html", "now.html", "--follow")
+        process.ended()
     assert "Not ended" not in (tmp_path / "now.html").read_text()
 
 

@@ -17,8 +17,6 @@ from nncfx.objectives import Maximize, Minimize, footprint, macs
 from nncfx.schemes import Cluster, Compose, FilterPrune, Prune, Quantize
 from nncfx.search import SearchSettings
 
-pytestmark = pytest.mark.usefixtures("short_proof")
-
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 FILTERS = Compose([FilterPrune(), Quantize("float16")])
 WEIGHTS = Compose([Prune(), Cluster(bits=5), Quantize("float16")])

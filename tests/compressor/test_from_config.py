@@ -26,8 +26,6 @@ from nncfx.schemes import AtLevel, Cluster, Compose, FilterPrune, LowRank, Prune
 from nncfx.search import Choice, Range, SearchSettings, Space, SpaceSettings
 from nncfx.tracing import trace
 
-pytestmark = pytest.mark.usefixtures("short_proof")
-
 SEARCH: dict[str, Any] = {
     "objective": "macs",
     "schemes": [

@@ -1,13 +1,12 @@
 """Channels go until a predicted latency is reached."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+import programs
 from nncfx.compressor import create_compressed_model, groups_within_latency, measured_widths
 from nncfx.compressor.latency_budget import PredictedCosts
 from nncfx.errors import ArgumentError, CompressionError, StorageError
@@ -179,7 +178,7 @@ def test_a_table_that_cannot_be_read_is_told(model: nn.Module, tmp_path: Path) -
             create_compressed_model(model, {"compression": item}, _IMAGE)
 
 
-def test_a_process_that_imports_nothing_else_reads_a_table() -> None:
+def test_a_process_that_imports_nothing_else_reads_a_table(tmp_path: Path) -> None:
     """What predicts latency stands above the controllers, which find it by its name."""
     code = """
 import torch, nncfx
@@ -191,7 +190,5 @@ try:
 except nncfx.errors.StorageError as error:
     print(error)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert "gone.json" in done.stdout, done.stderr
+    (tmp_path / "script.py").write_text(code)
+    assert "gone.json" in programs.run(tmp_path, tmp_path / "script.py").stdout

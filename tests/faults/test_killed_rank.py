@@ -1,9 +1,6 @@
 """A rank is killed: the others end soon with an error, and training goes on to the same bits."""
 
-import os
-import subprocess
-import sys
-import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,10 +8,7 @@ import torch
 from torch import nn
 
 import nncfx
-
-RANKS = 2
-LONGEST_S = 300.0
-"""Of a run: torch waits 30 minutes by default."""
+from programs import Program, Told
 
 RANK = """
 import os, signal, sys
@@ -30,8 +24,8 @@ from torch.distributed.fsdp import fully_shard
 
 import nncfx
 
-rank, ranks, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-when, run = sys.argv[4:]
+rank, ranks, folder = int(sys.argv[1]), 2, Path(sys.argv[2])
+when, run = sys.argv[3:]
 wait = timedelta(seconds=30)
 dist.init_process_group(
     "gloo", init_method=f"file://{folder}/meet-{run}", rank=rank, world_size=ranks, timeout=wait
@@ -69,26 +63,17 @@ os._exit(0)  # torch may abort where it shuts gloo's threads down (its pull requ
 """
 
 
-def run(folder: Path, when: str, name: str) -> list[tuple[int, str, str]]:
-    """Run all ranks; return the status of each, and what it wrote and complained of."""
+def run(folder: Path, when: str, name: str, codes: list[int]) -> list[Told]:
+    """Run all ranks, which end with these exit codes, and return what each wrote."""
     folder.mkdir(exist_ok=True)
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, str(rank), str(RANKS), folder, when, name],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(RANKS)
-    ]
-    try:
-        until = time.monotonic() + LONGEST_S
-        told = [one.communicate(timeout=until - time.monotonic()) for one in ranks]
-    finally:
-        for one in ranks:
-            one.kill()
-    return [(one.returncode, *each) for one, each in zip(ranks, told, strict=True)]
+    script = folder / "rank.py"
+    script.write_text(RANK)
+    with ExitStack() as started:
+        ranks = [
+            started.enter_context(Program(folder, script, str(rank), folder, when, name))
+            for rank in range(2)
+        ]
+        return [rank.ended(code) for rank, code in zip(ranks, codes, strict=True)]
 
 
 def state(folder: Path) -> dict[str, torch.Tensor]:
@@ -99,8 +84,7 @@ def state(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     folder = tmp_path_factory.mktemp("undisturbed")
-    done = run(folder, "never", "all")
-    assert [one[0] for one in done] == [0, 0], done
+    run(folder, "never", "all", [0, 0])
     return state(folder)
 
 
@@ -109,12 +93,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Ten
 def test_the_others_end_and_the_last_checkpoint_goes_on_to_the_same_bits(
     when: str, undisturbed: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
-    survivor, killed = run(tmp_path, when, "killed")
-    assert killed[0] == -9
-    assert survivor[0] == 1
-    assert survivor[1].split("\n") == ["saved 0", "saved 1", ""]
-    assert "Connection closed by peer" in survivor[2] or "Connection reset" in survivor[2]
-    assert [one[0] for one in run(tmp_path, "never", "again")] == [0, 0]
+    survivor, _ = run(tmp_path, when, "killed", [1, -9])
+    assert survivor.stdout.split("\n") == ["saved 0", "saved 1", ""]
+    assert "Connection closed by peer" in survivor.stderr or "Connection reset" in survivor.stderr
+    run(tmp_path, "never", "again", [0, 0])
     found = state(tmp_path)
     assert found.keys() == undisturbed.keys()
     for name, one in undisturbed.items():

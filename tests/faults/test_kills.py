@@ -5,11 +5,11 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from programs import run
 
 SCRIPT = Path(__file__).parent.parent.parent / "benchmarks" / "kills.py"
 
@@ -18,19 +18,10 @@ pytest.importorskip("onnxscript")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("area", ["search", "compressor", "training", "hago", "export", "storage"])
-def test_killed_and_starved_runs_leave_what_undisturbed_ones_do(area: str) -> None:
+def test_killed_and_starved_runs_leave_what_undisturbed_ones_do(area: str, tmp_path: Path) -> None:
     seed = os.environ.get("NNCFX_KILLS_SEED", "0")
-    command = ["--areas", area, "--kills", "3", "--errors", "4", "--seed", seed]
     # a process of its own: only one with a single thread can be forked
-    done = subprocess.run(
-        [sys.executable, SCRIPT, *command],
-        timeout=900,
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(tmp_path, SCRIPT, "--areas", area, "--kills", "3", "--errors", "4", "--seed", seed)
 
 
 SPOILT = """
@@ -51,13 +42,7 @@ print(json.dumps(kills.disturb("careless", kills=2, errors=0).faults))
 
 
 @pytest.mark.slow
-def test_a_task_that_is_not_safe_is_seen() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SPOILT, SCRIPT.parent],
-        timeout=300,
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert any("result.json" in fault for fault in json.loads(done.stdout.splitlines()[-1]))
+def test_a_task_that_is_not_safe_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "spoilt.py").write_text(SPOILT)
+    told = run(tmp_path, tmp_path / "spoilt.py", SCRIPT.parent).stdout
+    assert any("result.json" in fault for fault in json.loads(told.splitlines()[-1]))

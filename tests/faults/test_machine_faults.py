@@ -34,8 +34,6 @@ from nncfx.search import (
     search_space,
 )
 
-pytestmark = pytest.mark.usefixtures("short_proof")
-
 Fault = Callable[[], None]
 
 

@@ -17,8 +17,6 @@ from nncfx.objectives import Minimize, footprint
 from nncfx.schemes import Prune
 from nncfx.search import CandidateStudy, Measurement, Study
 
-pytestmark = pytest.mark.usefixtures("short_proof")
-
 # what a user may have at hand; most without an end of line, as json.dump and pickles leave them
 FILES = {
     "notes": b'{"todo": ["water the plants"]}',

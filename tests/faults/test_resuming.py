@@ -1,6 +1,7 @@
 """A run goes on from what is there: with the same data only, and further if asked."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import nncfx
+from nncfx.compressor import CompressionResult
 from nncfx.errors import SearchError
 from nncfx.lc import DC, LC
 from nncfx.objectives import Minimize, footprint
@@ -28,8 +30,6 @@ from nncfx.search import (
     search_level,
     search_space,
 )
-
-pytestmark = pytest.mark.usefixtures("short_proof")
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
@@ -120,7 +120,7 @@ def test_a_journal_without_facts_of_the_data_is_read(tmp_path: Path) -> None:
         assert len(study.trials) == 1
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def batches() -> Batches:
     torch.manual_seed(0)
     x = torch.randn(64, 16)
@@ -128,7 +128,7 @@ def batches() -> Batches:
     return list(zip(x.split(16), y.split(16), strict=True))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def compressor(batches: Batches) -> Callable[..., nncfx.Compressor]:
     model = nn.Linear(16, 2)
     nn.init.normal_(model.weight, std=0.01)
@@ -152,17 +152,31 @@ def compressor(batches: Batches) -> Callable[..., nncfx.Compressor]:
     return make
 
 
+@pytest.fixture(scope="module")
+def ended(
+    compressor: Callable[..., nncfx.Compressor], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[CompressionResult, Path]:
+    """Return what a run found, and its folder."""
+    folder = tmp_path_factory.mktemp("ended")
+    return compressor(folder=folder).run(), folder
+
+
+@pytest.fixture
+def again(ended: tuple[CompressionResult, Path], tmp_path: Path) -> Path:
+    """Return a copy of the folder of the run that `ended`."""
+    return shutil.copytree(ended[1], tmp_path / "again")
+
+
 @pytest.mark.parametrize("name", ["trainloader", "valloader"])
 def test_a_compressor_refuses_to_go_on_with_other_data(
-    tmp_path: Path, compressor: Callable[..., nncfx.Compressor], batches: Batches, name: str
+    again: Path, compressor: Callable[..., nncfx.Compressor], batches: Batches, name: str
 ) -> None:
-    compressor(folder=tmp_path).run()
     shorter = batches[:3]
     relabelled = [*batches[:3], (batches[3][0], 1 - batches[3][1])]
     with pytest.raises(SearchError, match=f"'samples of {name}' = 64.*has 48"):
-        compressor(folder=tmp_path, **{name: shorter}).run()
+        compressor(folder=again, **{name: shorter}).run()
     with pytest.raises(SearchError, match=f"'content of {name}' ="):
-        compressor(folder=tmp_path, **{name: relabelled}).run()
+        compressor(folder=again, **{name: relabelled}).run()
 
 
 def test_a_recovery_that_was_cut_off_does_not_go_on_with_other_data(
@@ -208,18 +222,20 @@ def damage(path: Path, how: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["gone", "torn", "flipped", "empty"])
 def test_one_damaged_file_of_weights_costs_that_trial_only(
-    tmp_path: Path, compressor: Callable[..., nncfx.Compressor], how: str
+    ended: tuple[CompressionResult, Path],
+    again: Path,
+    compressor: Callable[..., nncfx.Compressor],
+    how: str,
 ) -> None:
-    first = compressor(folder=tmp_path).run()
-    journal = (tmp_path / "journal.jsonl").read_bytes()
+    first, folder = ended
     assert first.search.level > 0
-    file = tmp_path / "weights" / f"level-{first.search.level!r}.safetensors"
+    file = again / "weights" / f"level-{first.search.level!r}.safetensors"
     before = file.read_bytes()
     damage(file, how)
-    again = compressor(folder=tmp_path).run()
-    assert (tmp_path / "journal.jsonl").read_bytes() == journal
-    assert again.search.level == first.search.level
-    for one, other in zip(first.model.parameters(), again.model.parameters(), strict=True):
+    found = compressor(folder=again).run()
+    assert (again / "journal.jsonl").read_bytes() == (folder / "journal.jsonl").read_bytes()
+    assert found.search.level == first.search.level
+    for one, other in zip(first.model.parameters(), found.model.parameters(), strict=True):
         assert torch.equal(one, other)
     assert file.read_bytes() == before
 

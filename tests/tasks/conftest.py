@@ -1,11 +1,15 @@
 """A small task on disk: a model that has learned something, in two files."""
 
+import functools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from nncfx.tasks import read_task, run_task
 
 CODE = """
 import torch
@@ -73,7 +77,7 @@ def broken():
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def search() -> dict[str, Any]:
     """Return the section of a short search."""
     return {
@@ -86,16 +90,31 @@ def search() -> dict[str, Any]:
     }
 
 
+def written(folder: Path, name: str = "task.json", **sections: object) -> Path:
+    """Write a config of these sections beside its code; return its path."""
+    (folder / "net.py").write_text(CODE)
+    document = {"model": "net.py:model", "data": "net.py:data", **sections}
+    document = {key: value for key, value in document.items() if value is not None}
+    path = folder / name
+    path.write_text(json.dumps(document))
+    return path
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
     """Return what writes a config of these sections beside its code, and returns its path."""
+    return functools.partial(written, tmp_path)
 
-    def written(name: str = "task.json", **sections: object) -> Path:
-        (tmp_path / "net.py").write_text(CODE)
-        document = {"model": "net.py:model", "data": "net.py:data", **sections}
-        document = {key: value for key, value in document.items() if value is not None}
-        path = tmp_path / name
-        path.write_text(json.dumps(document))
-        return path
 
-    return written
+@pytest.fixture(scope="module")
+def searched(search: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a task, and of the search that has been run from it, in `out`."""
+    folder = tmp_path_factory.mktemp("searched")
+    run_task(read_task(written(folder, search=search)), folder / "out")
+    return folder
+
+
+@pytest.fixture
+def out(searched: Path, tmp_path: Path) -> Path:
+    """Return a copy of the folder of a search that has ended."""
+    return shutil.copytree(searched / "out", tmp_path / "out")

@@ -46,11 +46,7 @@ def test_a_search_is_run_judged_and_reported(
 
 
 @pytest.mark.slow
-def test_an_unfinished_search_has_a_status_and_a_report(
-    write: Write, search: dict[str, Any], tmp_path: Path
-) -> None:
-    task, out = read_task(write(search=search)), tmp_path / "out"
-    run_task(task, out)
+def test_an_unfinished_search_has_a_status_and_a_report(out: Path) -> None:
     lines = (out / "journal.jsonl").read_text().splitlines(keepends=True)
     (out / "journal.jsonl").write_text("".join(lines[:3]) + '{"torn')
     (out / "result.json").unlink()
@@ -154,11 +150,8 @@ def test_a_page_of_a_run_that_has_measured_nothing_says_so(write: Write, tmp_pat
     assert "nothing measured yet" in (tmp_path / "page.html").read_text()
 
 
-def test_a_status_names_trials_that_are_above_the_budget_by_luck(
-    write: Write, search: dict[str, Any], tmp_path: Path
-) -> None:
-    run_task(read_task(write(search=search)), tmp_path / "out")
-    journal = tmp_path / "out" / "journal.jsonl"
+def test_a_status_names_trials_that_are_above_the_budget_by_luck(out: Path) -> None:
+    journal = out / "journal.jsonl"
     header, dense, *trials = map(json.loads, journal.read_text().splitlines())
     threshold = header["search"]["threshold"]
     for number, one in enumerate(trials):
@@ -166,7 +159,7 @@ def test_a_status_names_trials_that_are_above_the_budget_by_luck(
         one["metric"], one["standard_error"] = threshold + (-0.01, 0.01)[number > 0], 0.0067
     lines = (json.dumps(one) + "\n" for one in (header, dense, *trials[:2]))
     journal.write_text("".join(lines))
-    found = run_status(tmp_path / "out")
+    found = run_status(out)
     assert (found.done, found.best, found.unsure, found.stages) == (2, None, 1, 2)
 
 
@@ -231,14 +224,15 @@ def test_a_schedule_without_an_end_is_told(write: Write, tmp_path: Path) -> None
     assert any("has not come to its end" in one for one in said)
 
 
-def test_a_folder_belongs_to_one_run(write: Write, search: dict[str, Any], tmp_path: Path) -> None:
-    run_task(read_task(write(search=search)), tmp_path / "out")
+def test_a_folder_belongs_to_one_run(
+    write: Write, search: dict[str, Any], out: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ArgumentError, match="holds a run of"):
-        run_task(read_task(write("other.json", search=search)), tmp_path / "out")
-    with held(tmp_path / "out"):
-        assert run_status(tmp_path / "out").state == "running"
+        run_task(read_task(write("other.json", search=search)), out)
+    with held(out):
+        assert run_status(out).state == "running"
         with pytest.raises(MachineError, match="in use by another run"):
-            resume_task(tmp_path / "out")
+            resume_task(out)
     with pytest.raises(StorageError, match="holds no run"):
         run_status(tmp_path)
     with pytest.raises(StorageError, match="holds no run"):

@@ -382,14 +382,12 @@ def test_the_69_channels_that_group_lasso_left_unread_are_found(resnet20: nn.Mod
 
 @pytest.mark.slow
 @pytest.mark.skipif(not ZEROED.exists(), reason=f"the data pack is not at {DATA}")
-def test_without_them_the_logits_of_all_test_images_are_equal(resnet20: nn.Module) -> None:
-    pixels = np.load(DATA / "data/cifar10_test.npz")["x"]
-    assert len(pixels) == 10_000
+def test_without_them_the_logits_of_test_images_are_equal(resnet20: nn.Module) -> None:
+    pixels = np.load(DATA / "data/cifar10_test.npz")["x"][:1000]
     images = torch.from_numpy(pixels).float().div(127.5).sub(1)
     thinned = thin(resnet20, images[:2]).model
     with torch.no_grad():
-        for some in images.split(250):
-            torch.testing.assert_close(thinned(some), resnet20(some), rtol=0, atol=1e-4)
+        torch.testing.assert_close(thinned(images), resnet20(images), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

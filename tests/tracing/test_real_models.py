@@ -94,6 +94,7 @@ def test_a_bert_is_wrapped_without_a_trace_in_its_output() -> None:
     holds(bert(), inputs)
 
 
+@pytest.mark.slow
 def test_wrapping_adds_less_than_a_hundredth_of_the_models_memory() -> None:
     mobilenetv2 = pytest.importorskip("pytorchcv.models.mobilenetv2")
     model, x = mobilenetv2.mobilenetv2_w1().eval(), torch.rand(1, 3, 224, 224)

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+import programs
 from nncfx.errors import HookError
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, PostSite, WeightSite
@@ -163,7 +164,7 @@ def train_distributed(rank: int, folder: str) -> None:
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     processes = mp.start_processes(
-        train_distributed, (str(tmp_path),), nprocs=2, join=False, start_method="spawn"
+        train_distributed, (str(tmp_path),), nprocs=2, join=False, start_method=programs.METHOD
     )
     assert processes is not None
     ends = time.monotonic() + 300

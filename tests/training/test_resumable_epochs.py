@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import nncfx
+import programs
 from nncfx.controllers import Controller
 from nncfx.errors import ArgumentError, MachineError, StorageError
 from nncfx.training import resumable_epochs
@@ -163,7 +164,8 @@ except nncfx.errors.ArgumentError as error:
     print(error)
 torch.distributed.destroy_process_group()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (tmp_path / "script.py").write_text(code)
+    done = programs.run(tmp_path, tmp_path / "script.py")
     assert "Several processes train together" in done.stdout
 
 

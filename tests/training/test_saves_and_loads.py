@@ -132,29 +132,15 @@ def computed(model: nn.Module, kind: type[nn.Module]) -> Tensor:
 
 @pytest.mark.parametrize("kind", [Net, Encoder])
 @pytest.mark.parametrize("names", [*SINGLE, *FEW], ids="+".join)
-def test_a_model_in_training_comes_back(
+def test_a_model_comes_back_in_training_stripped_and_thinned(
     kind: type[nn.Module], names: tuple[str, ...], tmp_path: Path
 ) -> None:
     controller, model = made(kind, names)
     assert_back(model, kind, tmp_path, controller)
     again, _ = nncfx.load(tmp_path / "model.safetensors", kind)
     assert again.state_dict() == controller.state_dict()
-
-
-@pytest.mark.parametrize("kind", [Net, Encoder])
-@pytest.mark.parametrize("names", [*SINGLE, *FEW], ids="+".join)
-def test_a_stripped_model_comes_back(
-    kind: type[nn.Module], names: tuple[str, ...], tmp_path: Path
-) -> None:
-    assert_back(made(kind, names)[0].strip(), kind, tmp_path)
-
-
-@pytest.mark.parametrize("kind", [Net, Encoder])
-@pytest.mark.parametrize("names", [*SINGLE, *FEW], ids="+".join)
-def test_a_thinned_model_comes_back(
-    kind: type[nn.Module], names: tuple[str, ...], tmp_path: Path
-) -> None:
-    assert_back(thinned(made(kind, names)[1], kind), kind, tmp_path)
+    assert_back(controller.strip(), kind, tmp_path)
+    assert_back(thinned(model, kind), kind, tmp_path)
 
 
 @pytest.mark.slow

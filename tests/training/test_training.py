@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import programs
 from algorithm_items import ITEMS
 from nncfx.compressor import create_compressed_model, load, save
 from nncfx.controllers import Controller, TrainingLoopWarning, registered_algorithms
@@ -256,7 +257,9 @@ def _in_process(rank: int, folder: str) -> None:
 
 @pytest.mark.slow
 def test_distributed_gives_every_process_the_masks_of_the_first(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_in_process, (str(tmp_path),), nprocs=2)
+    torch.multiprocessing.start_processes(
+        _in_process, (str(tmp_path),), nprocs=2, start_method=programs.METHOD
+    )
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1))
     assert first.keys() == second.keys()
     differ = [name for name in first if not torch.equal(first[name], second[name])]

@@ -21,8 +21,6 @@ from nncfx.report.claims import headline
 from nncfx.schemes import Prune
 from nncfx.search import Range, SearchSettings, Space, SpaceSettings
 
-pytestmark = pytest.mark.usefixtures("short_proof")
-
 IMAGES = torch.randn(80, 8, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(80)
 BATCHES = list(zip(IMAGES.split(10), LABELS.split(10), strict=True))

@@ -16,8 +16,6 @@ from nncfx.objectives import Maximize, Minimize, footprint, throughput
 from nncfx.schemes import AtLevel, Compose, Prune
 from nncfx.search import LocalExecutor, Range, SearchSettings, Space, SpaceSettings
 
-pytestmark = pytest.mark.usefixtures("short_proof")
-
 
 def compressor(trained: nn.Module, task: dict[str, Any], **rest: Any) -> Compressor:  # noqa: ANN401
     given: dict[str, Any] = {

@@ -16,8 +16,6 @@ from nncfx.objectives import Minimize, footprint
 from nncfx.schemes import AtLevel, Cluster, Compose, Prune, SchemeLike, footprint_bytes
 from nncfx.search import Candidate, Choice, Range, SearchSettings, Space, SpaceSettings
 
-pytestmark = pytest.mark.usefixtures("short_proof")
-
 QUICK = SearchSettings(tolerance=0.1, max_evaluations=3)
 
 

@@ -134,7 +134,7 @@ def test_it_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("kind", ["plain", "int8"])
 def test_a_transformer_in_bfloat16_with_a_mask_runs(kind: str, tmp_path: Path) -> None:
     """Its mask adds the least number of bfloat16, which float32 has as well."""
-    model = bert(hidden_size=32, intermediate_size=64).bfloat16()
+    model = bert(hidden_size=32, intermediate_size=64, num_hidden_layers=1).bfloat16()
     ids, mask = torch.randint(0, 50, (2, 12)), torch.ones(2, 12, dtype=torch.long)
     mask[0, 8:] = 0
     x = {"input_ids": ids, "attention_mask": mask}
@@ -144,6 +144,6 @@ def test_a_transformer_in_bfloat16_with_a_mask_runs(kind: str, tmp_path: Path) -
     found = torch.from_numpy(run_file(file, x)[0])
     with torch.no_grad():
         expected = model(**x).last_hidden_state.float()
-    # some 16 operations in a row round to bfloat16
-    allowed = 16 * torch.finfo(torch.bfloat16).eps * float(expected.abs().max())
+    # some 10 operations in a row round to bfloat16
+    allowed = 10 * torch.finfo(torch.bfloat16).eps * float(expected.abs().max())
     assert float((found - expected).abs().max()) < allowed

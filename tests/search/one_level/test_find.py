@@ -210,7 +210,7 @@ def counted(generator: np.random.Generator, loss: float, images: int) -> tuple[f
 def test_nine_of_ten_searches_keep_the_budget_where_images_are_few() -> None:
     """The law is known, and 1,000 images show it; so many searches go beyond it without errors."""
     generator = np.random.default_rng(0)
-    curve, searches, beyond = power(0.6, 4), 30, {"cautious": 0, "bold": 0}
+    curve, searches, beyond = power(0.6, 4), 20, {"cautious": 0, "bold": 0}
     for _ in range(searches):
         for name, taken in (("cautious", slice(2)), ("bold", slice(1))):
 

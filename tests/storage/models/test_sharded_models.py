@@ -1,9 +1,6 @@
 """A sharded model is whole while it is gathered, and as before behind that."""
 
 import copy
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +18,7 @@ from torch.distributed.tensor import DTensor
 import nncfx
 from nncfx.network import NNCFNetwork
 from nncfx.storage.models.sharded_models import gathered, has_shards, like_shards, whole
+from programs import run
 
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "sharded_training.py"
 X = torch.linspace(-1, 1, 16).view(2, 8)
@@ -151,16 +149,8 @@ def test_a_loss_of_weights_is_that_of_the_plain_model(item: dict[str, Any]) -> N
     ],
     ids=["equal", "checkpoint"],
 )
-def test_two_processes_do_what_one_does(task: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, SCRIPT, *task, "--ranks", "2"],
-        timeout=900,
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_two_processes_do_what_one_does(task: list[str], tmp_path: Path) -> None:
+    run(tmp_path, SCRIPT, *task, "--ranks", "2")
 
 
 def test_torchs_checkpoints_hold_the_optimizer_of_what_hooks_learn(tmp_path: Path) -> None:
