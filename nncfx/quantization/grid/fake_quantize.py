@@ -164,10 +164,10 @@ class _Rounded(torch.autograd.Function):
             levels = steps.round().add_(zero_point)
         else:
             levels = _levels(x, scale, zero_point)
-            if not ctx.needs_input_grad[0]:
-                return levels.clamp_(*ends).sub_(zero_point).mul_(scale)
-            ctx.save_for_backward(levels)
-        return levels.clamp(*ends).sub_(zero_point).mul_(scale)
+            if ctx.needs_input_grad[0]:
+                ctx.save_for_backward(levels)
+                return levels.clamp(*ends).sub_(zero_point).mul_(scale)
+        return levels.clamp_(*ends).sub_(zero_point).mul_(scale)
 
     @staticmethod
     @override
@@ -179,17 +179,18 @@ class _Rounded(torch.autograd.Function):
         if len(saved) == 1:
             return _inside(grad, saved[0], low, high), None, None, None, None
         steps, scale, zero_point = saved
-        whole = steps.round()
-        levels = whole + zero_point
+        levels = steps.round().add_(zero_point)
         grad_x = _inside(grad, levels, low, high)
-        beyond = grad - grad_x
-        # the graph of a second backward keeps the levels: not in place then
-        clipped = levels.clamp(low, high) if torch.is_grad_enabled() else levels.clamp_(low, high)
-        ends = clipped.sub_(zero_point)
-        grad_scale = _summed(grad_x, whole - steps, scale) + _summed(beyond, ends, scale)
         grad_zero = None
         if ctx.needs_input_grad[2]:
+            beyond = grad - grad_x
             grad_zero = beyond.sum_to_size(scale.shape) * -scale * factor
+        straight = _inside(steps, levels, low, high)
+        # the graph of a second backward keeps the levels: not in place then
+        clipped = levels.clamp(low, high) if torch.is_grad_enabled() else levels.clamp_(low, high)
+        # what rounding added on the grid, the ends of the grid beyond it
+        by_scale = clipped.sub_(zero_point).sub_(straight)
+        grad_scale = _summed(grad, by_scale, scale)
         return grad_x, grad_scale * factor, grad_zero, None, None
 
 

@@ -181,3 +181,13 @@ def test_a_cast_to_16_bits_leaves_the_grid_where_it_was(
     assert model[1].weight.dtype == dtype
     assert quantizer(torch.ones(1, 3, dtype=dtype)).dtype == dtype
     assert model.double()[0].scale.dtype == torch.float64
+
+
+def test_an_infinite_number_has_the_gradient_of_one_beyond_the_grid() -> None:
+    gradients = []
+    for beyond in (torch.inf, 1e6):
+        quantizer = ready(SYMMETRIC)
+        quantizer.learn()
+        quantizer(torch.tensor([0.3, beyond, -beyond, 0.77])).sum().backward()
+        gradients.append([one.grad for one in quantizer.parameters()])
+    assert gradients[0] == gradients[1]
