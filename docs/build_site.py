@@ -256,7 +256,8 @@ def _command(name: str, command: Any) -> Iterator[str]:
             yield f"| `{spelt}` | {told} |"
         yield ""
     for child, one in sorted(getattr(command, "commands", {}).items()):
-        yield from _command(f"{name} {child}", one)
+        if not one.hidden:
+            yield from _command(f"{name} {child}", one)
 
 
 def cells_of(source: str) -> list[tuple[str, str]]:
