@@ -11,7 +11,9 @@ class BatchNormAdaptation(Section):
     """Batch norms see data again, because compression has shifted what reaches them."""
 
     num_bn_adaptation_samples: int = option(
-        2000, "how many examples the batch norms see; 0 is none", limits=Limits(minimum=0)
+        2000,
+        "the number of examples that the batch norms see; 0 for no adaptation",
+        limits=Limits(minimum=0),
     )
 
 

@@ -91,7 +91,7 @@ class TrainedAlgorithmConfig(AlgorithmConfig):
 
     compression_lr_multiplier: float | None = option(
         None,
-        "what the learning rate of the algorithm's own parameters is multiplied by, in "
+        "the factor of the learning rate for the algorithm's own parameters, in "
         "controller.parameter_groups",
         limits=Limits(minimum=0),
     )

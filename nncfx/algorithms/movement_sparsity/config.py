@@ -27,7 +27,7 @@ class MovementSparsityParams(Section):
         limits=_EPOCH,
     )
     warmup_end_epoch: float = required(
-        "the epoch, counted from 0, from which the masks stand still", limits=_EPOCH
+        "the epoch, counted from 0, from which the masks are frozen", limits=_EPOCH
     )
     importance_regularization_factor: float = required(
         "how strongly the loss pushes scores down at the end of the warm-up", limits=_EPOCH
@@ -38,18 +38,18 @@ class MovementSparsityParams(Section):
     )
     power: float = option(3.0, "the power of the polynomial warm-up", limits=Limits(above=0))
     init_importance_threshold: float | None = option(
-        None, "the threshold at the start of the warm-up; one that masks 0.1 % if not given"
+        None, "the threshold at the start of the warm-up; if not given, one that masks 0.1 %"
     )
     final_importance_threshold: float = option(0.0, "the threshold at the end of the warm-up")
     sparsity_target: float | None = option(
         None,
-        "the fraction of weights that is masked at the end of the warm-up: thresholds follow the "
-        "scores, in place of rising between two numbers",
+        "the fraction of weights that is masked at the end of the warm-up; the threshold then "
+        "follows the scores instead of rising between two numbers",
         limits=LEVEL,
     )
     steps_per_epoch: int | None = option(
         None,
-        "optimizer steps in an epoch; without it, the first epoch is used to count them",
+        "optimizer steps in an epoch; if not given, the first epoch counts them",
         limits=Limits(minimum=1),
     )
 
@@ -86,11 +86,11 @@ class SparseStructure(Section):
         "one score per entry, per block, or per index along an axis"
     )
     target_scopes: tuple[str, ...] = required(
-        "addresses, scopes or {re} patterns of the operations this holds for", single=True
+        "addresses, scopes or {re} patterns of the operations this applies to", single=True
     )
     sparse_factors: tuple[int, ...] | None = option(
         None,
-        "the extents of a block, one per axis of the weight; only for 'block'",
+        "the sizes of a block, one per axis of the weight; only for 'block'",
         limits=Limits(minimum=1),
     )
     axis: int | None = option(
@@ -123,9 +123,9 @@ class MovementSparsityConfig(TrainedAlgorithmConfig):
 
     algorithm: ClassVar[str] = "movement_sparsity"
 
-    params: MovementSparsityParams = required("when it works, and how strongly")
+    params: MovementSparsityParams = required("the warm-up, and the strength of the penalty")
     sparse_structure_by_scopes: tuple[SparseStructure, ...] = option(
-        (), "what shares a score, by scopes; all others have one per entry"
+        (), "which entries share a score, by scopes; elsewhere, each entry has its own"
     )
 
     @override
