@@ -28,7 +28,7 @@ _NEEDED = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccuracyAwareParams(Section):
-    """How much accuracy may go, and for how long to try.
+    """How much accuracy may be lost, and how long to try.
 
     Source: NNCF 2.19, "Accuracy-aware training".
     """
@@ -98,7 +98,7 @@ class AccuracyAwareParams(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccuracyAwareTraining(Section):
-    """Train until the accuracy is back, or find the level at which it can be."""
+    """Train until the accuracy has recovered, or find the level at which it can."""
 
     mode: Literal["early_exit", "adaptive_compression_level"] = required(
         "whether to stop as soon as the accuracy has recovered, or to search for the level"

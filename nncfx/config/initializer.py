@@ -8,7 +8,7 @@ from nncfx.config.section import Section
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchNormAdaptation(Section):
-    """Batch norms see data again, because compression has shifted what reaches them."""
+    """Let batch norms see data again, since compression has shifted their inputs."""
 
     num_bn_adaptation_samples: int = option(
         2000,

@@ -1,4 +1,4 @@
-"""When which level of pruning holds: what the configs of several algorithms share."""
+"""The schedule of pruning: what the configs of several algorithms share."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ _NO_GRADIENTS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PruningParams(Section):
-    """When which pruning level holds, and how what may go is scored.
+    """The pruning schedule, and how groups are scored.
 
     Source: NNCF 2.19, "Filter pruning".
     """

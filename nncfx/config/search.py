@@ -112,7 +112,7 @@ _VALUES: Final = MappingProxyType({"type": "array", "items": {"type": ["number",
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchedScheme(SchemeConfig):
-    """A scheme of a search, of which more than the common level may be searched."""
+    """A scheme of a search, which may have a level or choices of its own."""
 
     level: tuple[float, ...] = option(
         (), "the lowest and the highest level, if the scheme has a level of its own", limits=LEVEL
@@ -162,7 +162,7 @@ _OBJECTIVES: Final = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchConfig(Section):
-    """A search of the level, or of a space, as `nncfx.Compressor.from_config` runs it.
+    """A search for a level, or in a space, as `nncfx.Compressor.from_config` runs it.
 
     There is a space once a scheme has a `level` or `choices` of its own.
 

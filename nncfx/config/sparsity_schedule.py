@@ -1,4 +1,4 @@
-"""When which level of sparsity holds: what the configs of several algorithms share."""
+"""The schedule of sparsity: what the configs of several algorithms share."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ _READERS: Final = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparsityParams(Section):
-    """When which level of sparsity holds.
+    """The schedule of sparsity.
 
     Source: NNCF 2.19, "Sparsity", the common parameters of its schedulers.
     """
@@ -100,7 +100,7 @@ class SparsityParams(Section):
 
     @property
     def freeze_epoch(self) -> int:
-        """The epoch from which the masks stand still; by default, the schedule has ended then."""
+        """The epoch from which the masks are frozen; by default, the schedule has ended then."""
         if self.sparsity_freeze_epoch is not None:
             return self.sparsity_freeze_epoch
         ends = {

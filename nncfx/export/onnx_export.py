@@ -98,7 +98,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     `DequantizeLinear` placed so that `target` fuses them into integer kernels.
 
     A file whose integers the CPU at hand would sum up wrongly (an x86 without VNNI, weights of 8
-    bits) triggers a warning with the mends, if `quantize` gave none; so do layers with integer
+    bits) triggers a warning with the remedies, if `quantize` gave none; so do layers with integer
     weights that the target computes in float all the same.
 
     The file is checked before it takes its name, so that no half-written or refused file ever

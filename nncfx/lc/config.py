@@ -15,7 +15,7 @@ from nncfx.config.sparsity_schedule import SparsityParams, SparsityScheduleName
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LCParams(SparsityParams):
-    """When which level holds, and how strongly weights are drawn to the compressed ones.
+    """The schedule, and how strongly weights are pulled towards their compressed values.
 
     Source: Condensa (Joseph et al. 2020), section 3.2.
     """
@@ -64,7 +64,7 @@ class LCParams(SparsityParams):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LCConfig(AlgorithmConfig):
-    """Train by L-C: the loss draws the weights to their compressed values."""
+    """Train by L-C: the loss pulls the weights towards their compressed values."""
 
     algorithm: ClassVar[str] = "lc"
 

@@ -53,7 +53,7 @@ class Prune(WeightScheme):
 
 @dataclass(frozen=True)
 class BlockPrune(WeightScheme):
-    """Block pruning: the weakest blocks of weights of the whole model go.
+    """Block pruning: zeroes the weakest blocks of weights of the whole model.
 
     One threshold holds for the blocks of all layers of the chosen kinds (subclasses excluded), as
     in `Prune`. Biases are untouched.

@@ -77,7 +77,7 @@ def run_task(
     say: Say = lambda _: None,
     settings: Mapping[str, Any] | None = None,
 ) -> TaskResult:
-    """Carry out `task` in `folder`; run again, it goes on where it stopped.
+    """Carry out `task` in `folder`; run again, it continues where it stopped.
 
     Args:
         task: As `read_task` returns it.

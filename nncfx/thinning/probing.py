@@ -74,7 +74,7 @@ def prunable_channels(
         model: any module; never changed. Of a wrapped one, hooks do not matter.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
         further_inputs: more of them, for a model whose forward branches.
-        living_norms: whether channels may go that norms average over, as for `thin`.
+        living_norms: whether channels may be removed that norms average over, as for `thin`.
         form: "class": every module keeps its class; or "auto".
 
     Raises:

@@ -10,7 +10,7 @@ from nncfx.config.sparsity_schedule import RisingSparsity, SparsityParams
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BlockPruningParams(SparsityParams):
-    """The schedule, and what a block is."""
+    """The schedule, and the shape of a block."""
 
     block: tuple[int, ...] = option(
         (4, 4),

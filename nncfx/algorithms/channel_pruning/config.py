@@ -17,7 +17,7 @@ _NO_LEGR = "learned global ranking (LeGR) is not built. Use 'unweighted_ranking'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChannelPruningParams(PruningParams):
-    """When which pruning level holds, and which channel groups go first.
+    """The pruning schedule, and which channel groups are removed first.
 
     Source: NNCF 2.19, "Filter pruning".
     """
@@ -123,7 +123,7 @@ class ChannelPruningConfig(PruningConfig):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FilterPruningConfig(ChannelPruningConfig):
-    """Zero whole filters, with all that hangs on their channels."""
+    """Zero whole filters, with everything that depends on their channels."""
 
     algorithm: ClassVar[str] = "filter_pruning"
     params: FilterPruningParams = option(

@@ -43,7 +43,7 @@ class StructurePruningBuilder(GroupPruningBuilder[StructurePruningConfig]):
 @final
 @register_algorithm(HeadPruningConfig)
 class HeadPruningBuilder(GroupPruningBuilder[HeadPruningConfig]):
-    """Takes the channels that attentions sum over or hand on: queries, keys and values."""
+    """Takes the channels that attentions sum over or pass on: queries, keys and values."""
 
     @override
     def of_its_kind(self, model: NNCFNetwork) -> Channels:

@@ -16,7 +16,7 @@ _MOST_BITS: Final = 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntropyConstraintParams(Section):
-    """When which number of bits holds."""
+    """The schedule of the number of bits."""
 
     bits_init: float = option(
         4.0,
@@ -39,7 +39,7 @@ class EntropyConstraintParams(Section):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntropyConstraintConfig(InitializedAlgorithmConfig):
-    """Let the weights take so many bits each in an entropy-coded file (ours, not NNCF's)."""
+    """Limit the bits that weights take in an entropy-coded file (ours, not NNCF's)."""
 
     algorithm: ClassVar[str] = "entropy_constraint"
 

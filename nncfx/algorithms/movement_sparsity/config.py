@@ -16,7 +16,7 @@ _EPOCH = Limits(minimum=0)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MovementSparsityParams(Section):
-    """When movement sparsity works, and how strongly.
+    """The warm-up of movement sparsity, and the strength of its penalty.
 
     Source: NNCF 2.19, "Movement sparsity", as for all of this module; `sparsity_target` is the
     "Top-v" of Sanh et al., "Movement pruning", 2020, section 4.1, with their rising level.
@@ -80,7 +80,7 @@ class MovementSparsityParams(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseStructure(Section):
-    """What shares one score in the weights of some scopes."""
+    """Which entries share one score in the weights of some scopes."""
 
     mode: Literal["fine", "block", "per_dim"] = required(
         "one score per entry, per block, or per index along an axis"
@@ -119,7 +119,7 @@ class SparseStructure(Section):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MovementSparsityConfig(TrainedAlgorithmConfig):
-    """Learn scores of weights while fine-tuning; weights that move towards zero go."""
+    """Learn scores of weights while fine-tuning; weights that move towards zero are masked."""
 
     algorithm: ClassVar[str] = "movement_sparsity"
 

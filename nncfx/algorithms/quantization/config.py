@@ -45,7 +45,7 @@ _BY_SCOPE: Final = {"type": "object", "additionalProperties": _OVERRIDE}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WeightQuantizers(Section):
-    """How the quantizers of weights work, where nothing else is said.
+    """How weights are quantized, unless `scope_overrides` says otherwise.
 
     Source: NNCF 2.19, "Quantization", as for all of this module.
     """
@@ -69,7 +69,7 @@ class WeightQuantizers(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActivationQuantizers(WeightQuantizers):
-    """How the quantizers of activations work, where nothing else is said."""
+    """How activations are quantized, unless `scope_overrides` says otherwise."""
 
     unified_scale_ops: Any = option(
         None,
@@ -184,7 +184,7 @@ class PrecisionInitializer(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuantizationInitializer(Section):
-    """What is done before training under quantization."""
+    """What is done before quantization-aware training."""
 
     batchnorm_adaptation: BatchNormAdaptation | None = option(
         None, "adapt the running statistics of batch norms"
@@ -203,7 +203,7 @@ class QuantizationInitializer(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagedQuantization(Section):
-    """When which quantizers start, and how the optimizer changes meanwhile."""
+    """When quantizers start, and how the optimizer changes meanwhile."""
 
     batch_multiplier: int = option(1, "batches per optimizer step", limits=_POSITIVE)
     activations_quant_start_epoch: int = option(
@@ -231,7 +231,7 @@ class StagedQuantization(Section):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuantizationConfig(TrainedAlgorithmConfig):
-    """Train under the rounding of an integer runtime."""
+    """Train with the rounding of an integer runtime."""
 
     algorithm: ClassVar[str] = "quantization"
     from_data: ClassVar[tuple[str, str]] = (

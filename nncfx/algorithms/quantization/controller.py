@@ -63,7 +63,7 @@ class QuantizationController(Controller):
 
     @override
     def calibrate(self, batches: Iterable[Any]) -> None:
-        """Find the ranges of activations anew, from `batches`.
+        """Find the ranges of activations again, from `batches`.
 
         Raises:
             ArgumentError: there is no batch, or one is of an unknown form.

@@ -20,7 +20,7 @@ class RBSparsityParams(SparsityParams):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RBSparsityConfig(RisingSparsity, TrainedAlgorithmConfig):
-    """Learn which weights to zero, under a loss that asks for the level."""
+    """Learn which weights to zero; a loss asks for the level."""
 
     algorithm: ClassVar[str] = "rb_sparsity"
 

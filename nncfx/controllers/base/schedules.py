@@ -104,7 +104,7 @@ class MultistepSchedule:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BaselineSchedule:
-    """The target at once."""
+    """The target from the first epoch."""
 
     target: float
 

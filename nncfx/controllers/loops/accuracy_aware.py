@@ -208,7 +208,7 @@ def _least_accuracy(params: AccuracyAwareParams, dense: float) -> float:
     """Return the accuracy that is still within the budget.
 
     Raises:
-        ArgumentError: the accuracy is a fraction, and all of it may go.
+        ArgumentError: the accuracy is a fraction, and all of it may be lost.
     """
     budget = params.maximal_absolute_accuracy_degradation
     if budget is not None and 0 < dense <= min(budget, 1):

@@ -68,8 +68,8 @@ def unconstrained_masks(
     of n, `n - floor(level * n)`, at least one per layer.
 
     On the input side only columns of consumers are masked: a masked column reads nothing, so the
-    channel may go wherever no other consumer reads it. On the output side rows and biases of
-    producers are masked, with the scale and the shift of a norm that reads the producer alone,
+    channel may be removed wherever no other consumer reads it. On the output side rows and biases
+    of producers are masked, with the scale and the shift of a norm that reads the producer alone,
     so that what leaves it is zero; where all producers of a channel lose it, so do its consumers.
 
     Args:
