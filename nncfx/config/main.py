@@ -24,7 +24,7 @@ _NOT_BUILT = "it is not built"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputInfo(Section):
-    """One input of the model, from which an example is made where none is given."""
+    """One input of the model, from which an example is made if none is given."""
 
     sample_size: tuple[int, ...] = required(
         "the shape of the input, with the batch axis", limits=Limits(minimum=1)

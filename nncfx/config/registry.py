@@ -169,5 +169,5 @@ def _taken(name: str, owner: str) -> ArgumentError:
 
 
 def unregister_algorithm_config(name: str) -> None:
-    """Forget the config class of `name`; nothing happens where none is known."""
+    """Forget the config class of `name`; nothing happens if none is known."""
     _registered.pop(name, None)

@@ -59,7 +59,7 @@ def prunable_channels(
     living_norms: bool = False,
     form: Form = "class",
 ) -> Channels:
-    """Return the groups of channels of `model`, those fixed that its code does not let go.
+    """Return the groups of channels of `model`, those fixed that its code needs.
 
     Code may hold a width that no tensor and no integer of a module gives. So a part of every set
     is removed for trial. An operation that then fails fixes the channels that it reads, as do its

@@ -35,7 +35,7 @@ _POWER: Final = 0.9
 
 @final
 class QuantizationController(Controller):
-    """Lets quantizers start when the schedule says; it has no level.
+    """Starts quantizers when the schedule says; it has no level.
 
     Attributes:
         config: The algorithm's config.

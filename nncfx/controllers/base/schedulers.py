@@ -286,7 +286,7 @@ class StepScheduler(_ScheduleScheduler):
 
 @final
 class AdaptiveScheduler(Scheduler):
-    """Raises the level by a step whenever the reached sparsity has stood at it for a while.
+    """Raises the level by a step whenever the sparsity has stayed at it for a while.
 
     At each epoch: if the reached sparsity is at least `level - eps`, one more epoch counts; at
     `patience` of them the level goes up by `increment`, at most to `maximum`.

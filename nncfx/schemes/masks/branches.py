@@ -12,7 +12,7 @@ from nncfx.schemes.masks.exact_masks import check_level
 
 
 def branch_sets(channels: Channels) -> tuple[GroupSet, ...]:
-    """Return the prunable sets through which alone a residual branch passes.
+    """Return the prunable sets that each carry a whole residual branch.
 
     Without its channels such a branch adds a constant, and the rest of the model stays. A set is
     one if all layers that read it add to a sum, as the second convolution of a block does, or a
@@ -32,7 +32,7 @@ def branch_sets(channels: Channels) -> tuple[GroupSet, ...]:
 
 
 def keep_branches(channels: Channels, scores: Sequence[Tensor], level: float) -> list[Tensor]:
-    """Return, for each set of `channels.prunable`, which groups stay if whole branches go.
+    """Return which groups of each set of `channels.prunable` stay if whole branches are removed.
 
     `floor(level * n)` of n branches go, those whose groups have the smallest mean score; of equal
     ones, the later. Masks of the result (`group_masks`) leave the branch a constant; thinning
