@@ -20,7 +20,7 @@ class Compressor(CompressorSettings):
     """Finds the level that serves an objective best inside an accuracy budget, and compresses.
 
     Each trial compresses a copy of the model to a level with `scheme`, lets `optimizer` recover
-    its accuracy, removes the channels that died, and measures the objective. The search first
+    its accuracy, removes the dead channels, and measures the objective. The search first
     finds the highest level that keeps the budget, then the best objective below it.
 
     Its arguments are described at `CompressorSettings`.

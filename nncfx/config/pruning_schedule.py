@@ -93,8 +93,8 @@ class PruningParams(Section):
     )
     group_lasso: float = option(
         0.0,
-        "the weight of a loss term, the norm of each group that may be removed: groups shrink "
-        "before they are removed; it ends when the target is reached (ours)",
+        "the weight of a penalty on the norm of each group that may be removed, until the target "
+        "is reached: groups shrink before they are removed (ours)",
         limits=Limits(minimum=0),
     )
     prune_batch_norms: bool = option(

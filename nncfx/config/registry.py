@@ -29,7 +29,7 @@ class AlgorithmConfig(Section):
         has_scopes: Whether the algorithm works on some operations only, so that the scopes of the
             whole config hold for it.
         from_data: What is found from calibration samples, and what a config says to do without.
-        removes_channels: Whether it leaves dead channels behind, which `nncfx.thin` takes out.
+        removes_channels: Whether it leaves dead channels behind, which `nncfx.thin` removes.
     """
 
     algorithm: ClassVar[str]

@@ -69,9 +69,9 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
     are logged as warnings, with the reason; `plan_quantizers` lists all operations.
 
     Args:
-        model: A trained model, wrapped or not; quantized in evaluation mode. It stays as it is
-            but for `inplace`. The copy of a model that a controller handles keeps its masks where
-            they are, and is no longer that controller's.
+        model: A trained model, wrapped or not; quantized in evaluation mode. It is not changed
+            unless `inplace` is true. The copy of a model that a controller handles keeps its masks
+            where they are, and is no longer that controller's.
         calibration_batches: Any iterable, such as a loader. A batch is a tensor, a mapping of
             keyword inputs, a dataclass as the one input, a tuple of all positional inputs, or a
             pair of one of these and labels; what comes after the inputs is not used. Batches are

@@ -106,7 +106,7 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     so that its outputs differ by about a percent, unless the target has `accuracy_level=1`.
 
     Args:
-        model: Plain or wrapped; it stays as it is but for `inplace`.
+        model: Plain or wrapped; it is not changed unless `inplace` is true.
         calibration_batches: Inputs of the model, for "gptq"; each is run once.
         bits: 8 or 4.
         group_size: How many weights of a row share a scale. By default 32 with 4 bits, and whole

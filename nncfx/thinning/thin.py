@@ -48,10 +48,11 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     """Return a copy of `model` without its dead channels, which computes the same.
 
     A channel is dead when every weight that reads it is exactly zero, whatever creates it.
-    Channels that can only go together go if all are dead. Of each layer's outputs at least one
-    stays. The copy is compared with the original in evaluation mode on all inputs given and on
-    random ones of their shapes and types, and has to run in training mode if the original does.
-    What a module could read that none of them reaches keeps its channels (`unreached`).
+    Channels that can only be removed together are removed if all are dead. Of each layer's outputs
+    at least one stays. The copy is compared with the original in evaluation mode on all inputs
+    given and on random ones of their shapes and types, and has to run in training mode if the
+    original does. Modules that no input reaches keep the channels that they could read
+    (`unreached`).
 
     A model with quantizers at activations is thinned without them; then the thin model, wrapped,
     gets them back, without the scales of removed channels, and is compared once more.
@@ -76,7 +77,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         form: "class" keeps the class of every module, and with it dead channels whose number
             stands in its code; "auto" gives such modules, and no others, the form of an
             `fx.GraphModule` whose integers fit (`exchanged` names them).
-        inplace: take the channels out of `model` itself, one tensor at a time, and return it as
+        inplace: remove the channels from `model` itself, one tensor at a time, and return it as
             the result's `model`: no second model is in memory. Modules keep their classes, as
             with the form "class"; a wrapped model is unwrapped. It is run by shapes without the
             channels first; should its values differ nevertheless, it is not what it was.

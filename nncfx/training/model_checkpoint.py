@@ -84,7 +84,7 @@ def save(
         path: The file, or the folder for `shards`; one that exists is replaced.
         model: Wrapped, plain or thinned. One that FSDP2 or tensor parallel has sharded is
             gathered: all processes call this, and the first one writes.
-        controller: Of the model; what `load` returned with a finished model is as good as none.
+        controller: Of the model; what `load` returned with a finished model counts as none.
         integers: Whether quantized weights are held as integers, so that training would continue
             from the rounded ones. By default they are where the model is finished.
         shards: Write a folder, into which each process puts what it holds of the model, and
@@ -227,7 +227,7 @@ def load(
         model: A fresh, dense model of the original class, which is changed in place; or what
             makes one when called, such as the class. Where modules have to become graphs, since
             their code holds widths, it stays as it was and a new model is returned.
-        example_inputs: With which to trace; made from the recorded shapes if absent.
+        example_inputs: Inputs for tracing; made from the recorded shapes if absent.
 
     Raises:
         StorageError: the file is damaged or of another kind, `model` is on meta, or the tensors do

@@ -40,7 +40,7 @@ def prune_checkpoint(
     criterion: Criterion = "l2norm",
     align: int = 1,
 ) -> Path:
-    """Take neurons and heads out of a transformers checkpoint; transformers reads what is written.
+    """Remove neurons and heads from a transformers checkpoint; transformers reads what is written.
 
     Channels are found without weights; groups are scored, and tensors cut, as they are read. Each
     layer loses the same fraction of its neurons and of its heads (with their keys and values),
