@@ -176,16 +176,16 @@ def _docstring_of(module: str, name: str) -> str:
 
 def config_page() -> str:
     """Return the reference of configs: the keys of each object of the schema."""
-    schema = nncfx.NNCFConfig.schema()
+    objects = nncfx.NNCFConfig.schema()["$defs"]
     lines = [
         "# Keys of configs",
         "",
         "Made from the schema. What the keys do together: [configs](../config.md).",
         "",
-        *_objects("Config", schema),
     ]
-    for name, one in sorted(schema.get("$defs", {}).items()):
-        lines += _objects(name, one)
+    first = nncfx.NNCFConfig.__name__
+    for name in sorted(objects, key=lambda one: (one != first, one)):
+        lines += _objects(name, objects[name])
     return "\n".join(lines)
 
 
@@ -256,7 +256,8 @@ def _command(name: str, command: Any) -> Iterator[str]:
             yield f"| `{spelt}` | {told} |"
         yield ""
     for child, one in sorted(getattr(command, "commands", {}).items()):
-        yield from _command(f"{name} {child}", one)
+        if not one.hidden:
+            yield from _command(f"{name} {child}", one)
 
 
 def cells_of(source: str) -> list[tuple[str, str]]:

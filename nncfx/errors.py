@@ -8,7 +8,7 @@ The tree (each class also is the built-in error that a caller would expect)::
     ├── GraphError (LookupError)          an address, scope or parameter does not exist
     ├── TracingError (RuntimeError)       a model cannot be wrapped or traced
     ├── HookError (RuntimeError)          a hook returned what the operation cannot take
-    ├── CompressionError (RuntimeError)   compression or recovery cannot go on
+    ├── CompressionError (RuntimeError)   compression or recovery cannot continue
     ├── ThinningError (RuntimeError)      channels cannot be removed exactly
     ├── SearchError (RuntimeError)        a search has no answer, or its journal is not usable
     ├── StorageError (ValueError)         a file is damaged, hostile or of another kind
@@ -79,7 +79,7 @@ class HookError(NNCFXError, RuntimeError):
 
 
 class CompressionError(NNCFXError, RuntimeError):
-    """Compression or recovery of accuracy cannot go on."""
+    """Compression or recovery of accuracy cannot continue."""
 
 
 class ThinningError(NNCFXError, RuntimeError):
@@ -170,7 +170,7 @@ def shortened(names: Sequence[str], most: int = 3) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the class of an error and what it says, for a message that goes on behind it.
+    """Return the class of an error and what it says, for a message that continues after it.
 
     >>> error_text(ValueError("the width is 0")), error_text(AssertionError())
     ('ValueError: the width is 0', 'AssertionError without a text')

@@ -135,7 +135,7 @@ def load_object(text: str | bytes, what: str) -> dict[str, object]:
 
 
 class _Reader:
-    """Decodes one value, and goes on behind faults, so that one mistake does not hide another."""
+    """Decodes one value, and continues after faults, so that one mistake does not hide another."""
 
     def __init__(self, *, finite: bool) -> None:
         self._finite = finite

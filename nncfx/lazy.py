@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 class LazyMapping(Mapping[str, V], abc.ABC, Generic[S, V]):
-    """A mapping whose values are made anew, each whenever it is asked for.
+    """A mapping whose values are made again, each whenever it is asked for.
 
     Args:
         sources: What the values are made of, by name.

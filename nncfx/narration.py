@@ -23,10 +23,10 @@ _SECONDS: Final = 10.0
 
 
 class Narrator(Protocol):
-    """Tells what is going on now, and what has been found."""
+    """Tells what is happening now, and what has been found."""
 
     def now(self, text: str) -> None:
-        """Show `text` as what is going on."""
+        """Show `text` as what is happening."""
 
     def step(self, text: str) -> None:
         """Show `text`, one of many steps, some of which are soon over."""
@@ -104,7 +104,7 @@ _SHOWN: Final[ContextVar["Progress | None"]] = ContextVar("shown", default=None)
 def narrated(title: str) -> Iterator[Narrator]:
     """Give a narrator that writes to standard error if that is a terminal, else to the log.
 
-    What is going on stands in the last line beside the time since the beginning, and is gone at
+    What is happening stands in the last line beside the time since the beginning, and is gone at
     the end; what has been found stays. One within another has a line below it. The log, at INFO,
     has all but steps that follow another line within ten seconds.
     """

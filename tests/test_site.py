@@ -37,6 +37,19 @@ def test_every_key_of_configs_is_told(site: SimpleNamespace) -> None:
     assert "| `pruning_target` |" in page
 
 
+def test_the_page_of_keys_begins_with_the_whole_config(site: SimpleNamespace) -> None:
+    titles = re.findall(r"^## (\w+)$", site.config_page(), re.MULTILINE)
+    assert titles[0] == "NNCFConfig"
+    assert titles[1:] == sorted(titles[1:])
+    assert "Config" not in titles
+
+
+def test_commands_that_help_hides_are_not_listed(site: SimpleNamespace) -> None:
+    page = site.commands_page()
+    assert "## nncfx inspect\n" in page
+    assert "inspect-file" not in page
+
+
 def test_a_tutorial_is_a_notebook(site: SimpleNamespace) -> None:
     cells = site.cells_of("# %% [markdown]\n# # Title\n# text\n\n# %%\nx = 1\n\n\nprint(x)\n")
     assert cells == [("markdown", "# Title\ntext"), ("code", "x = 1\n\n\nprint(x)")]

@@ -1,4 +1,4 @@
-"""Let norms see living channels only: what a thinned model computes, in the masked one."""
+"""Let norms see remaining channels only: what a thinned model computes, in the masked one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -20,7 +20,7 @@ AVERAGES: Final = frozenset([*LAYER_NORMS, *_MEANS, F.group_norm, F.batch_norm])
 
 
 class LivingChannels(TorchFunctionMode):
-    """While it is entered, some calls take their statistics over living channels only.
+    """While it is entered, some calls take their statistics over remaining channels only.
 
     Dead channels are zero after a norm. Use one instance for one forward.
 

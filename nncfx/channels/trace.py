@@ -199,7 +199,7 @@ def analyze_channels(
         further_inputs: more of them, for a forward that branches on its inputs.
         fixed: address of an operation to the reason why the channels that it reads must stay.
         living_norms: whether layer, RMS and group norms and means over channels are taken to see
-            living channels only, so that these may go. Else they fix them.
+            remaining channels only, so that these may be removed. Else they fix them.
 
     Raises:
         ArgumentError: inputs are none of these.

@@ -35,7 +35,7 @@ class BenchmarkOutput:
 
 
 def run_benchmark(request: TimingRequest, output: BenchmarkOutput) -> int:
-    """Return the exit code: 0 done, 2 a runtime failed while others went on, 3 a regression.
+    """Return the exit code: 0 done, 2 a runtime failed while others continued, 3 a regression.
 
     Raises:
         NNCFXError: nothing could be measured (the first reason), or the baseline is none.

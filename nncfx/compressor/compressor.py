@@ -20,7 +20,7 @@ class Compressor(CompressorSettings):
     """Finds the level that serves an objective best inside an accuracy budget, and compresses.
 
     Each trial compresses a copy of the model to a level with `scheme`, lets `optimizer` recover
-    its accuracy, removes the channels that died, and measures the objective. The search first
+    its accuracy, removes the dead channels, and measures the objective. The search first
     finds the highest level that keeps the budget, then the best objective below it.
 
     Its arguments are described at `CompressorSettings`.
@@ -57,7 +57,7 @@ class Compressor(CompressorSettings):
             SearchError: there is nothing to search, all trials failed, or the journal in `folder`
                 is another run's or cannot be written.
             MachineError: memory, disk or device failed in a trial, of which nothing is recorded;
-                run again, and it goes on in its `folder`.
+                run again, and it continues in its `folder`.
             StorageError: `folder` holds an evidence.json that is none, or cannot be written.
             ArgumentError: model, data, criterion and metric do not go together, as the first
                 batches show before anything is searched.

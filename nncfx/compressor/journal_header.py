@@ -1,4 +1,4 @@
-"""What must be the same for a journal to go on; else its trials mean something else."""
+"""What must be the same for a journal to continue; else its trials mean something else."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -57,8 +57,8 @@ def data_facts(
     """Return what tells other data from the data of a run.
 
     How validation data is divided into minibatches does not count, so that a run that memory did
-    not suffice for can go on with smaller ones; unless a part of them, `chooses`, is all that the
-    search may see, and would become another part.
+    not suffice for can continue with smaller ones; unless a part of them, `chooses`, is all that
+    the search may see, and would become another part.
     """
     train = {} if trainloader is None else data_fingerprint(trainloader)
     judged = data_fingerprint(valloader)

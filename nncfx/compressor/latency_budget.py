@@ -90,8 +90,8 @@ def groups_within_latency(
 ) -> list[Tensor]:
     """Return which channel groups stay so that the predicted latency is at most `limit_ms`.
 
-    One ranking over all sets; as few groups go as the limit asks for, to widths that suit the
-    table's runtime. `group_masks` makes masks of the result.
+    One ranking over all sets; as few groups are removed as the limit asks for, to widths that suit
+    the table's runtime. `group_masks` makes masks of the result.
 
     Args:
         model: dense or masked; left as it is.
@@ -158,7 +158,7 @@ class PredictedCosts:
         Args:
             model: dense, without hooks; kept, and not changed.
             example_inputs: what the table was measured on.
-            channels: those that may go, the others fixed.
+            channels: those that may be removed, the others fixed.
             table: of this very model's modules.
 
         Raises:

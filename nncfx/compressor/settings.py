@@ -29,7 +29,7 @@ from nncfx.tracing import ExampleInputs
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CompressorSettings:
-    """All that a `Compressor` is made of.
+    """The settings of a `Compressor`.
 
     Attributes:
         objective: What to improve: `Maximize(throughput)`, `Minimize(footprint)`, or any.
@@ -39,7 +39,7 @@ class CompressorSettings:
         valloader: Batches on which levels are judged; iterable again and again, as all loaders.
         criterion: The training loss of `(outputs, targets)`.
         model: The trained model; it is copied, never changed. Left out when `after` is given.
-        after: A result to go on from: its model is compressed further, its evidence kept, and
+        after: A result to continue from: its model is compressed further, its evidence kept, and
             the budget still counts from the dense model that it began with.
         testloader: Batches that choose nothing and judge the winner; by default a part of
             `valloader`, as `held_out` says.
@@ -61,7 +61,7 @@ class CompressorSettings:
             dense model on the same data, so that nine of ten searches keep the budget on others.
         example_inputs: What is traced, thinned and timed; the first validation batch by default.
         folder: Where the journal and the trials' weights are kept, so that a run that was
-            killed goes on where it stopped, and in the end the evidence. None: in memory only.
+            killed continues where it stopped, and in the end the evidence. None: in memory only.
         runtime: Where time is measured: `"onnxruntime"`, `"openvino"`, `"torch"`.
         threads: CPU threads of a timed call; None leaves the choice to the runtime. With 1, a
             machine that is busy with other work is measured by CPU time, which stays steady.
@@ -72,13 +72,13 @@ class CompressorSettings:
             space.
         workers: How many trials run at the same time, as processes of this machine. Each is given
             the model, the data and the functions once, by pickling them; times are measured by
-            this process, while those stand still.
+            this process, while those wait.
         executor: What runs trials instead: `nncfx.search.LocalExecutor`, or
             `nncfx.search.RayExecutor` with the resources of a trial, on a cluster whose machines
             share `folder`.
-        name: How the report calls this study; the objective's name by default.
-        title: How the report calls the whole; the class of the model by default, or the title of
-            the result that this goes on `after`.
+        name: The name of this study in the report; the objective's name by default.
+        title: The title of the report; the class of the model by default, or the title of
+            the result that this continues.
 
     Raises:
         ArgumentError: neither or both of `model` and `after`; `eps`, `margin` or `held_out` out of

@@ -27,7 +27,7 @@ class Prepared:
 
     Attributes:
         settings: The compressor whose run this is.
-        narrator: Tells a person what is going on.
+        narrator: Tells a person what is happening.
         executor: Runs trials beside each other; None: they run one after the other, here.
         model: What is compressed, a copy.
         dense: What the budget counts from: `model`, or what the result before began with.
@@ -35,7 +35,7 @@ class Prepared:
         validation: The data that choose and those that judge.
         judge: Counts what models lose on them.
         sample_note: What must be known of so few examples; "" where there are enough.
-        header: What must be the same for a journal to go on.
+        header: What must be the same for a journal to continue.
     """
 
     settings: CompressorSettings

@@ -28,7 +28,7 @@ _NEEDED = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccuracyAwareParams(Section):
-    """How much accuracy may go, and for how long to try.
+    """How much accuracy may be lost, and how long to try.
 
     Source: NNCF 2.19, "Accuracy-aware training".
     """
@@ -42,31 +42,31 @@ class AccuracyAwareParams(Section):
         None, "how far the accuracy may fall, in its own unit: 0.02 of a fraction is 2 of percent"
     )
     maximal_total_epochs: int | None = option(
-        None, "the epochs of training after which it ends, 10000 if not given", limits=_COUNT
+        None, "the number of epochs after which training ends, 10000 if not given", limits=_COUNT
     )
     initial_training_phase_epochs: int | None = option(
         None,
-        "the epochs at the first level before the search for a level begins",
+        "the number of epochs at the first level, before the search for a level begins",
         limits=Limits(minimum=0),
     )
     patience_epochs: int | None = option(
-        None, "the epochs that a level gets to reach the accuracy", limits=_COUNT
+        None, "the number of epochs in which a level has to reach the accuracy", limits=_COUNT
     )
     initial_compression_rate_step: float | None = option(
-        None, "the first step of the level, 0.1 if not given", limits=_FRACTION
+        None, "the first step by which the level changes, 0.1 if not given", limits=_FRACTION
     )
     compression_rate_step_reduction_factor: float | None = option(
         None,
-        "what the step is multiplied by when its direction turns, 0.5 if not given",
+        "the factor of the step when its direction changes, 0.5 if not given",
         limits=_FRACTION,
     )
     lr_reduction_factor: float | None = option(
         None,
-        "what the learning rate is multiplied by when the direction turns, 0.5 if not given",
+        "the factor of the learning rate when the direction changes, 0.5 if not given",
         limits=Limits(above=0, maximum=1),
     )
     minimal_compression_rate_step: float | None = option(
-        None, "the step at which the search ends, 0.025 if not given", limits=_FRACTION
+        None, "the smallest step, at which the search ends, 0.025 if not given", limits=_FRACTION
     )
 
     @override
@@ -98,12 +98,12 @@ class AccuracyAwareParams(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccuracyAwareTraining(Section):
-    """Train until the accuracy is back, or find the level at which it can be."""
+    """Train until the accuracy has recovered, or find the level at which it can."""
 
     mode: Literal["early_exit", "adaptive_compression_level"] = required(
-        "whether to stop as soon as the accuracy is back, or to search the level"
+        "whether to stop as soon as the accuracy has recovered, or to search for the level"
     )
-    params: AccuracyAwareParams = required("the budget, and for how long to try")
+    params: AccuracyAwareParams = required("the budget, and how long to try")
 
     @override
     def rules(self) -> Iterator[Fault]:

@@ -14,7 +14,7 @@ class Fault:
 
     Attributes:
         path: JSON path such as `compression[0].params.sparsity_target`; "" is the whole config.
-        problem: What is wrong, why that is a fault, and the mend, in sentences.
+        problem: What is wrong, why that is a fault, and the remedy, in sentences.
     """
 
     path: str

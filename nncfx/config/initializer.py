@@ -8,10 +8,12 @@ from nncfx.config.section import Section
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchNormAdaptation(Section):
-    """Batch norms see data again, because compression has shifted what reaches them."""
+    """Let batch norms see data again, since compression has shifted their inputs."""
 
     num_bn_adaptation_samples: int = option(
-        2000, "how many examples the batch norms see; 0 is none", limits=Limits(minimum=0)
+        2000,
+        "the number of examples that the batch norms see; 0 for no adaptation",
+        limits=Limits(minimum=0),
     )
 
 

@@ -24,7 +24,7 @@ _NOT_BUILT = "it is not built"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputInfo(Section):
-    """One input of the model, from which an example is made where none is given."""
+    """One input of the model, from which an example is made if none is given."""
 
     sample_size: tuple[int, ...] = required(
         "the shape of the input, with the batch axis", limits=Limits(minimum=1)
@@ -56,7 +56,7 @@ class NNCFConfig(Section):
     input_info: tuple[InputInfo, ...] = option((), "the model's inputs, in order", single=True)
     target_device: Literal["ANY", "CPU", "GPU", "NPU", "TRIAL", "CPU_SPR"] = option(
         "ANY",
-        "the device the model will run on: the rules of quantization; the rest is the same on all",
+        "the device the model will run on; it decides the rules of quantization and nothing else",
     )
     compression: tuple[AlgorithmConfig, ...] = option(
         (),
@@ -85,20 +85,20 @@ class NNCFConfig(Section):
         None, "how nncfx.controllers.train_to_accuracy trains"
     )
     search: SearchConfig | None = option(
-        None, "a search of the level, which nncfx.Compressor.from_config runs"
+        None, "a search for the level, which nncfx.Compressor.from_config runs"
     )
     compression_lr_multiplier: float | None = option(
         None,
-        "the multiplier of algorithms that have parameters and no multiplier of their own",
+        "the multiplier for algorithms that train parameters and have no multiplier of their own",
         limits=Limits(minimum=0),
     )
     disable_shape_matching: bool = option(
         default=False,
-        doc="whether operations are found whatever their shapes; nncfx always finds them so",
+        doc="whether shapes are ignored when operations are matched; nncfx always ignores them",
     )
     scopes_without_shape_matching: tuple[str, ...] = option(
         (),
-        "operations that are found whatever their shapes; nncfx finds all of them so",
+        "operations that are matched without their shapes; nncfx matches all of them so",
         single=True,
     )
     user: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)

@@ -1,4 +1,4 @@
-"""When which level of pruning holds: what the configs of several algorithms share."""
+"""The schedule of pruning: what the configs of several algorithms share."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -38,13 +38,13 @@ _NO_GRADIENTS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PruningParams(Section):
-    """When which pruning level holds, and how what may go is scored.
+    """The pruning schedule, and how groups are scored.
 
     Source: NNCF 2.19, "Filter pruning".
     """
 
     schedule: Literal["exponential", "exponential_with_bias", "baseline"] = option(
-        "exponential", "how the level goes from pruning_init to the target"
+        "exponential", "how the level changes from pruning_init to the target"
     )
     pruning_target: float | None = option(
         None,
@@ -62,8 +62,8 @@ class PruningParams(Section):
     )
     pruning_latency_target: float | None = option(
         None,
-        "the fraction of the latency that 'latency_table' predicts which is removed at the end "
-        "(ours)",
+        "the fraction of the latency, as 'latency_table' predicts it, that is removed at the "
+        "end (ours)",
         limits=LEVEL,
     )
     latency_table: str | None = option(
@@ -74,13 +74,13 @@ class PruningParams(Section):
     )
     pruning_steps: int = option(
         100,
-        "epochs of the schedule, that of the first pruning and that of the target included",
+        "epochs of the schedule, from the first pruning to the target, both included",
         limits=Limits(minimum=1),
     )
     filter_importance: Importance = option(
         "L2",
-        "the score of a group: of the weights that produce it, of the norms behind it, or of what "
-        "the layers that read it are given",
+        "how a group is scored: by the weights that produce it, by the norms after it, or by "
+        "the inputs of the layers that read it",
         refused={
             "Taylor": _NO_GRADIENTS.format("taylor_scores"),
             "Fisher": _NO_GRADIENTS.format("fisher_scores"),
@@ -88,22 +88,23 @@ class PruningParams(Section):
     )
     importance_samples: int = option(
         256,
-        "how many examples of calibration_batches mean_activation, APoZ and HRank see",
+        "the number of examples of calibration_batches that mean_activation, APoZ and HRank use",
         limits=Limits(minimum=1),
     )
     group_lasso: float = option(
         0.0,
-        "what the loss adds for the norm of each group that may go, until the target is reached: "
-        "groups shrink before they are removed (ours)",
+        "the weight of a penalty on the norm of each group that may be removed, until the target "
+        "is reached: groups shrink before they are removed (ours)",
         limits=Limits(minimum=0),
     )
     prune_batch_norms: bool = option(
-        default=True, doc="whether the norm layers after a removed channel are zeroed as well"
+        default=True, doc="whether the norm layers after a removed channel are set to zero as well"
     )
     form: Literal["class", "auto"] = option(
         "class",
-        "whether channels stay whose number stands in the model's own code, so that thinning "
-        "keeps the class of every module, or go, so that it makes graph modules of some (ours)",
+        "whether channels are kept if the model's own code contains their number. 'class' "
+        "keeps them, so thinning keeps the class of every module; 'auto' prunes them, so "
+        "thinning makes graph modules of some (ours)",
     )
 
     @property
@@ -167,10 +168,13 @@ class PruningConfig(InitializedAlgorithmConfig):
 
     pruning_init: float = option(
         0.0,
-        "the level from the start; one above the target falls to it in the first epoch",
+        "the level at the start of training; a level above the target falls to it in the "
+        "first epoch",
         limits=LEVEL,
     )
-    params: PruningParams = option(PruningParams(), "when which level holds, and what goes first")
+    params: PruningParams = option(
+        PruningParams(), "the schedule of the level, and what is removed first"
+    )
 
     @property
     @override

@@ -29,7 +29,7 @@ class AlgorithmConfig(Section):
         has_scopes: Whether the algorithm works on some operations only, so that the scopes of the
             whole config hold for it.
         from_data: What is found from calibration samples, and what a config says to do without.
-        removes_channels: Whether it leaves dead channels behind, which `nncfx.thin` takes out.
+        removes_channels: Whether it leaves dead channels behind, which `nncfx.thin` removes.
     """
 
     algorithm: ClassVar[str]
@@ -91,7 +91,7 @@ class TrainedAlgorithmConfig(AlgorithmConfig):
 
     compression_lr_multiplier: float | None = option(
         None,
-        "what the learning rate of the algorithm's own parameters is multiplied by, in "
+        "the factor of the learning rate for the algorithm's own parameters, in "
         "controller.parameter_groups",
         limits=Limits(minimum=0),
     )
@@ -169,5 +169,5 @@ def _taken(name: str, owner: str) -> ArgumentError:
 
 
 def unregister_algorithm_config(name: str) -> None:
-    """Forget the config class of `name`; nothing happens where none is known."""
+    """Forget the config class of `name`; nothing happens if none is known."""
     _registered.pop(name, None)

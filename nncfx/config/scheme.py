@@ -45,11 +45,13 @@ class SchemeConfig(Section):
         "StructurePrune",
     ] = required("the scheme")
     criteria: str | None = option(None, "the score of a block or row, such as 'l2norm'")
-    bs: int | None = option(None, "the extent of a block", limits=Limits(minimum=1))
+    bs: int | None = option(None, "the size of a block", limits=Limits(minimum=1))
     align: int | None = option(
-        None, "what kept counts are rounded up to a multiple of", limits=Limits(minimum=1)
+        None, "kept counts are rounded up to a multiple of it", limits=Limits(minimum=1)
     )
-    dtype: str | None = option(None, "what weights are cast to, such as 'float16' or 'int8'")
+    dtype: str | None = option(
+        None, "the dtype to which weights are cast, such as 'float16' or 'int8'"
+    )
     bits: int | None = option(None, "the bits of a code", limits=Limits(minimum=1, maximum=8))
     rank: int | None = option(None, "the rank of a weight", limits=Limits(minimum=1))
     energy: float | None = option(

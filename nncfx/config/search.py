@@ -24,7 +24,9 @@ class DCRecovery(Section):
 
     algorithm: ClassVar[str] = "DC"
 
-    recalibration_batches: int = option(0, "minibatches to re-estimate norms on", limits=_COUNT)
+    recalibration_batches: int = option(
+        0, "minibatches on which norms are re-estimated", limits=_COUNT
+    )
     seed: int = option(0, "seeds torch during recovery")
 
     @property
@@ -38,11 +40,17 @@ class _TrainedRecovery(DCRecovery):
     """What recoveries that train have in common."""
 
     lr: float = option(0.01, "the learning rate at the start", limits=_ABOVE_ZERO)
-    lr_end: float | None = option(None, "the one at the end", limits=_ABOVE_ZERO)
-    momentum: float | None = option(None, "of Nesterov's SGD, 0.9 if not given", limits=LEVEL)
-    weight_decay: float | None = option(None, "of SGD, 0 if not given", limits=_COUNT)
-    clip_norm: float | None = option(None, "what gradients are clipped to", limits=_ABOVE_ZERO)
-    amp: Literal["bfloat16", "float16"] | None = option(None, "what mixed precision computes in")
+    lr_end: float | None = option(None, "the learning rate at the end", limits=_ABOVE_ZERO)
+    momentum: float | None = option(
+        None, "the momentum of Nesterov's SGD, 0.9 if not given", limits=LEVEL
+    )
+    weight_decay: float | None = option(
+        None, "the weight decay of SGD, 0 if not given", limits=_COUNT
+    )
+    clip_norm: float | None = option(
+        None, "the norm to which gradients are clipped", limits=_ABOVE_ZERO
+    )
+    amp: Literal["bfloat16", "float16"] | None = option(None, "the dtype of mixed precision")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,15 +71,19 @@ class LCRecovery(_TrainedRecovery):
     steps: int = option(30, "L-C iterations", limits=_SOME)
     lr_decay: float = option(1.0, "the factor on lr at each iteration", limits=_ABOVE_ZERO)
     lr_milestones: tuple[int, ...] = option((), "iterations after which lr falls", limits=_COUNT)
-    lr_multiplier: float = option(0.1, "by which it falls there", limits=_ABOVE_ZERO)
+    lr_multiplier: float = option(0.1, "the factor of lr at a milestone", limits=_ABOVE_ZERO)
     mb_iterations_per_l: int = option(1000, "minibatches of an L step", limits=_SOME)
-    mb_iterations_first_l: int | None = option(None, "those of the first", limits=_SOME)
+    mb_iterations_first_l: int | None = option(
+        None, "minibatches of the first L step", limits=_SOME
+    )
     mu_init: float = option(1e-3, "the first penalty parameter", limits=_ABOVE_ZERO)
-    mu_multiplier: float = option(1.1, "its factor at each iteration", limits=_SOME)
-    mu_cap: float = option(1e4, "above which it grows no more", limits=_ABOVE_ZERO)
-    multipliers: bool = option(default=True, doc="whether there are Lagrange multipliers")
-    penalize: Literal["weights", "all"] = option("all", "what the penalty draws")
-    resume_folder: str | None = option(None, "where the state of each iteration is kept")
+    mu_multiplier: float = option(
+        1.1, "the factor of the penalty parameter at each iteration", limits=_SOME
+    )
+    mu_cap: float = option(1e4, "the largest value of the penalty", limits=_ABOVE_ZERO)
+    multipliers: bool = option(default=True, doc="whether to use Lagrange multipliers")
+    penalize: Literal["weights", "all"] = option("all", "the parameters that the penalty acts on")
+    resume_folder: str | None = option(None, "the folder for the state of each iteration")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,8 +96,10 @@ class ADMMRecovery(_TrainedRecovery):
     rho: float = option(1e-2, "the penalty parameter", limits=_ABOVE_ZERO)
     mb_iterations: int = option(1000, "minibatches of an iteration", limits=_SOME)
     retraining_epochs: int = option(0, "passes over the data with the zeros held", limits=_COUNT)
-    retraining_lr: float | None = option(None, "their rate, lr if not given", limits=_ABOVE_ZERO)
-    resume_folder: str | None = option(None, "where the state of each iteration is kept")
+    retraining_lr: float | None = option(
+        None, "the learning rate of these passes, lr if not given", limits=_ABOVE_ZERO
+    )
+    resume_folder: str | None = option(None, "the folder for the state of each iteration")
 
 
 _RECOVERIES: Final[Mapping[str, type]] = MappingProxyType(
@@ -98,10 +112,10 @@ _VALUES: Final = MappingProxyType({"type": "array", "items": {"type": ["number",
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchedScheme(SchemeConfig):
-    """A scheme of a search, of which more than the common level may be searched."""
+    """A scheme of a search, which may have a level or choices of its own."""
 
     level: tuple[float, ...] = option(
-        (), "the lowest and the highest level of a level of its own", limits=LEVEL
+        (), "the lowest and the highest level, if the scheme has a level of its own", limits=LEVEL
     )
     choices: Mapping[str, list[Any]] | None = option(
         None,
@@ -148,7 +162,7 @@ _OBJECTIVES: Final = [
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchConfig(Section):
-    """A search of the level, or of a space, as `nncfx.Compressor.from_config` runs it.
+    """A search for a level, or in a space, as `nncfx.Compressor.from_config` runs it.
 
     There is a space once a scheme has a `level` or `choices` of its own.
 
@@ -156,11 +170,11 @@ class SearchConfig(Section):
     """
 
     objective: str = required(
-        "what to improve; of nncfx compress also an objective of yours: 'file.py:name'",
+        "what to improve; for nncfx compress also an objective of your own: 'file.py:name'",
         schema={"type": "string", "examples": _OBJECTIVES},
     )
     schemes: tuple[SearchedScheme, ...] = required(
-        "what compresses; several are applied in their order",
+        "the scheme that compresses; several are applied in order",
         single=True,
         limits=Limits(min_items=1),
     )
@@ -169,18 +183,27 @@ class SearchConfig(Section):
     )
     eps: float = option(0.02, "how far the metric may fall", limits=_COUNT)
     margin: float | None = option(
-        None, "how much of eps is kept in reserve; null: as the noise asks for", limits=_COUNT
+        None,
+        "how much of eps is kept in reserve; null: as much as the noise requires",
+        limits=_COUNT,
     )
     held_out: float = option(
-        0.5, "share of the validation batches that judge the winner only", limits=LEVEL
+        0.5, "the fraction of validation batches that only judge the winner", limits=LEVEL
     )
-    warm_start: bool = option(default=False, doc="whether trials begin with the nearest one")
+    warm_start: bool = option(
+        default=False,
+        doc="whether each trial begins with the weights of the nearest finished trial",
+    )
     stop_hopeless: bool = option(default=False, doc="whether trials without prospect end early")
     tolerance: float = option(
         0.01, "how closely levels are resolved", limits=Limits(above=0, maximum=0.25)
     )
-    max_evaluations: int = option(10, "the most of a stage, or in a space", limits=_SOME)
-    upper: float = option(1.0, "the open upper end of levels", limits=Limits(above=0, maximum=1))
+    max_evaluations: int = option(
+        10, "the most evaluations of a stage, or in a space", limits=_SOME
+    )
+    upper: float = option(
+        1.0, "the upper end of levels, itself excluded", limits=Limits(above=0, maximum=1)
+    )
     seed: int = option(0, "seeds the search")
     runtime: str = option("onnxruntime", "where time is measured")
     threads: int | None = option(
@@ -189,9 +212,11 @@ class SearchConfig(Section):
     latency_table: str | None = option(
         None, "the file of measured modules that objective 'predicted' reads"
     )
-    folder: str | None = option(None, "where a run is kept, so that it can go on after a kill")
-    name: str | None = option(None, "how the report calls this search")
-    title: str | None = option(None, "how the report calls the whole")
+    folder: str | None = option(
+        None, "the folder of the run, from which it can continue after a kill"
+    )
+    name: str | None = option(None, "the name of this search in the report")
+    title: str | None = option(None, "the title of the report")
 
     @property
     def is_own(self) -> bool:

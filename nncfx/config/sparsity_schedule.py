@@ -1,4 +1,4 @@
-"""When which level of sparsity holds: what the configs of several algorithms share."""
+"""The schedule of sparsity: what the configs of several algorithms share."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -36,13 +36,13 @@ _READERS: Final = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparsityParams(Section):
-    """When which level of sparsity holds.
+    """The schedule of sparsity.
 
     Source: NNCF 2.19, "Sparsity", the common parameters of its schedulers.
     """
 
     schedule: SparsityScheduleName = option(
-        "polynomial", "how the level goes from sparsity_init to sparsity_target"
+        "polynomial", "how the level changes from sparsity_init to sparsity_target"
     )
     sparsity_level_setting_mode: Literal["global", "local"] = option(
         "global", "whether the level holds for all weights together or for each layer by itself"
@@ -55,23 +55,23 @@ class SparsityParams(Section):
     )
     sparsity_freeze_epoch: int | None = option(
         None,
-        "the epoch, counted from 0, from which the masks stand still; without it, 100, or the end "
-        "of the schedule if that is later",
+        "the epoch, counted from 0, from which the masks are frozen; by default 100, or the "
+        "end of the schedule if that is later",
         limits=Limits(minimum=0),
     )
     update_per_optimizer_step: bool = option(
         default=False,
-        doc="whether the schedule moves at every optimizer step, not only at every epoch",
+        doc="whether the level changes at every optimizer step instead of every epoch",
     )
     steps_per_epoch: int | None = option(
         None,
-        "optimizer steps in an epoch; without it, the first epoch only counts them, and the "
+        "optimizer steps in an epoch; if not given, the first epoch only counts them, and the "
         "schedule begins after it",
         limits=Limits(minimum=1),
     )
     multistep_steps: tuple[int, ...] = option(
         (90,),
-        "the epochs at which a multistep schedule goes to its next level",
+        "the epochs at which a multistep schedule moves to its next level",
         limits=Limits(minimum=0),
     )
     multistep_sparsity_levels: tuple[float, ...] = option(
@@ -83,11 +83,13 @@ class SparsityParams(Section):
         limits=Limits(minimum=1),
     )
     step: float = option(
-        0.05, "what an adaptive schedule adds to the level", limits=Limits(above=0, below=1)
+        0.05,
+        "the amount by which an adaptive schedule raises the level",
+        limits=Limits(above=0, below=1),
     )
     eps: float = option(
         0.03,
-        "how near to its level the sparsity must come to count as reached (adaptive schedule)",
+        "how close the sparsity must be to the level of an adaptive schedule to count as reached",
         limits=LEVEL,
     )
     power: float = option(0.9, "the power of a polynomial schedule", limits=Limits(above=0))
@@ -98,7 +100,7 @@ class SparsityParams(Section):
 
     @property
     def freeze_epoch(self) -> int:
-        """The epoch from which the masks stand still; by default, the schedule has ended then."""
+        """The epoch from which the masks are frozen; by default, the schedule has ended then."""
         if self.sparsity_freeze_epoch is not None:
             return self.sparsity_freeze_epoch
         ends = {

@@ -232,9 +232,9 @@ class LayerRow:
         kind: Its class, such as "Conv2d".
         kernel: Its kernel as text, such as "3 x 3"; "" where it has none.
         in_channels_before: Input channels of the dense layer.
-        in_channels_after: Input channels of the compressed layer; 0 where it is gone.
+        in_channels_after: Input channels of the compressed layer; 0 where it was removed.
         channels_before: Output channels of the dense layer.
-        channels_after: Output channels of the compressed layer; 0 where it is gone.
+        channels_after: Output channels of the compressed layer; 0 where it was removed.
         macs_before: Multiply-accumulates of one example, dense.
         macs_after: The same, compressed.
         nonzero_before: Non-zero parameter elements, dense.

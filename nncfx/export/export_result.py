@@ -10,7 +10,7 @@ from typing_extensions import override
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult(os.PathLike[str]):
-    """The file that `export_onnx` wrote; stands for its path wherever a path is asked for.
+    """The file that `export_onnx` wrote; usable wherever a path is expected.
 
     Attributes:
         path: the ONNX file.

@@ -88,7 +88,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
 ) -> ExportResult:
     """Write `model` as an ONNX file and return what was written.
 
-    The model is exported as it infers: in eval mode, batch norms folded into their convolutions.
+    The model is exported for inference: in eval mode, batch norms folded into their convolutions.
     A wrapped model is stripped first; hooks at activations, which a plain module cannot hold, are
     exported as the operations that they compute. The model is left as it was. Outputs that are no
     tensors, and state that the forward changes, cannot be written, which the log says.
@@ -98,11 +98,11 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     `DequantizeLinear` placed so that `target` fuses them into integer kernels.
 
     A file whose integers the CPU at hand would sum up wrongly (an x86 without VNNI, weights of 8
-    bits) triggers a warning with the mends, if `quantize` gave none; so do layers with integer
-    weights that the target computes in float all the same.
+    bits) triggers a warning with the remedies, if `quantize` gave none; so do layers with integer
+    weights that the target computes in float nevertheless.
 
     The file is checked before it takes its name, so that no half-written or refused file ever
-    stands at `path`; weights go into a second file (`path` + `.data`) from 256 MiB on. Nodes
+    appears at `path`; weights go into a second file (`path` + `.data`) from 256 MiB on. Nodes
     are named after the modules that they compute.
 
     Args:
@@ -118,7 +118,7 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
             False fixes all shapes, which a runtime may use and which exports faster.
         dynamic_axes: further open axes, as torch's: argument of the forward to axis to name, such
             as `{"input_ids": {1: "length"}}`; of an argument that holds several tensors, in all.
-            An open axis of an output is called like the input's axis that it equals, else
+            An open axis of an output has the name of the input's axis that it equals, else
             `output_dim_2`.
         opset: the ONNX operator set; the target's by default.
         input_names: names of the graph's inputs, in the order of the forward's arguments, nested

@@ -125,13 +125,14 @@ class GroupSet:
         name: the module of the first producer (unique; a second set of one module ends in `#2`).
         size: the number of groups, g.
         members: what must shrink together, in order of execution.
-        fixed: why none of the groups may go, with the address; None where they may.
+        fixed: why none of the groups may be removed, with the address; None where they may.
         fixed_at: the address of the operation that fixes them (of several, one); "" where none
             does.
         widths: integers of modules that fall with the groups, in order of execution.
-        averages: calls that take statistics over the groups; these are of living channels only.
+        averages: calls that take statistics over the groups; these are of remaining channels only.
         held: the address of a call to which the code, and nothing else, gives their number; so
-            that the module around it must become a graph before any can go. None if there is none.
+            that the module around it must become a graph before any can be removed. None if there
+            is none.
         multiple: their number stays a multiple of it, as some call asks for that reads them.
     """
 
@@ -239,7 +240,7 @@ class Channels:
 
     @override
     def __str__(self) -> str:
-        """Return a table: name, groups, what they carry, and whether they may go."""
+        """Return a table: name, groups, what they carry, and whether they may be removed."""
         header = ("channels", "groups", "producers", "followers", "consumers", "removable")
         rows = [header, *(_row(group_set) for group_set in self.group_sets)]
         return "\n".join(_aligned(rows))

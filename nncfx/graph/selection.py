@@ -15,7 +15,7 @@ def matches(pattern: str, operation: Operation) -> bool:
     """Return whether `pattern` selects `operation`.
 
     A pattern that contains `{re}` is, without it, a regular expression searched for anywhere in
-    the address. One that begins with `{function}` goes on with the exact name of a function, as
+    the address. One that begins with `{function}` continues with the exact name of a function, as
     in `{function}linear`. Any other is an exact address or an exact scope (not a prefix of one).
 
     Raises:

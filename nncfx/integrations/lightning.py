@@ -28,9 +28,9 @@ class CompressionCallback(pl.Callback):
 
     The module is wrapped where it stands, before checkpoints are read and optimizers are made;
     the algorithms' losses are added to what `training_step` returns. Checkpoints of Lightning hold
-    masks, quantizers and the schedule: `trainer.fit(..., ckpt_path=...)` goes on exactly.
+    masks, quantizers and the schedule: `trainer.fit(..., ckpt_path=...)` continues exactly.
     `ModelCheckpoint` with a monitor compares checkpoints of the last stage of the schedule only.
-    A fit of another module wraps that one anew, and `controller` is its handle from then on.
+    A fit of another module wraps that one again, and `controller` is its handle from then on.
 
     With manual optimization add `callback.loss()` to the loss yourself. Where an algorithm learns
     parameters with a multiplier of their own, let `configure_optimizers` take
@@ -117,7 +117,7 @@ class CompressionCallback(pl.Callback):
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take the stage of the checkpoint that training goes on from."""
+        """Take the stage of the checkpoint that training continues from."""
         self._stage = self._begun().stage if trainer.global_step else None
 
     @override

@@ -17,7 +17,7 @@ __all__ = ["CSVTracker", "MLflowTracker", "TensorBoardTracker", "Tracker"]
 class CSVTracker(Tracker):
     """Writes a CSV file: a line for each number, with the columns step, name and value.
 
-    Lines are appended, so that a training that goes on keeps what was written.
+    Lines are appended, so that a training that continues keeps what was written.
 
     Args:
         path: The file; its folder is made.

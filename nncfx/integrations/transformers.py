@@ -44,7 +44,7 @@ class TrainerCompression(TrainerCallback):
     The model is wrapped where it stands, calibrated on the training data where the config asks for
     that, and trained with the algorithms' schedules and losses. Parameters of algorithms get their
     learning rate, and no weight decay. Checkpoints of the Trainer hold masks, quantizers and the
-    schedule, so that a Trainer that goes on from one (`last_checkpoint`) goes on exactly. Of
+    schedule, so that a Trainer that continues from one (`last_checkpoint`) continues exactly. Of
     `load_best_model_at_end`, only checkpoints of the last stage of the schedule are compared: a
     model that is hardly compressed yet would be the best one always. Until then no callback of
     `EarlyStoppingCallback`'s kind stops the training, as metrics fall while the level rises.
@@ -138,7 +138,7 @@ class TrainerCompression(TrainerCallback):
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: Any
     ) -> None:
-        """Take the stage of the checkpoint that training goes on from."""
+        """Take the stage of the checkpoint that training continues from."""
         self._stage = self._compression.stage if state.global_step else None
 
     @override

@@ -15,13 +15,13 @@ from nncfx.config.sparsity_schedule import SparsityParams, SparsityScheduleName
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LCParams(SparsityParams):
-    """When which level holds, and how strongly weights are drawn to the compressed ones.
+    """The schedule, and how strongly weights are pulled towards their compressed values.
 
     Source: Condensa (Joseph et al. 2020), section 3.2.
     """
 
     schedule: SparsityScheduleName = option(
-        "constant", "how the level goes from 0 to sparsity_target"
+        "constant", "how the level changes from 0 to sparsity_target"
     )
     epochs_per_step: int = option(
         1,
@@ -29,15 +29,19 @@ class LCParams(SparsityParams):
         limits=Limits(minimum=1),
     )
     mu_init: float = option(1e-3, "the penalty of the first L step", limits=Limits(above=0))
-    mu_multiplier: float = option(1.1, "its factor at each step", limits=Limits(minimum=1))
-    mu_cap: float = option(1e4, "above which it grows no more", limits=Limits(above=0))
+    mu_multiplier: float = option(
+        1.1, "the factor of the penalty at each step", limits=Limits(minimum=1)
+    )
+    mu_cap: float = option(1e4, "the largest value of the penalty", limits=Limits(above=0))
     multipliers: bool = option(
         default=True,
-        doc="whether there are Lagrange multipliers; without, it is the quadratic penalty",
+        doc="whether to use Lagrange multipliers; without them, the method is the quadratic "
+        "penalty",
     )
     penalize: Literal["weights", "all"] = option(
         "all",
-        "whether the penalty draws biases and norms as well, or weights of two and more axes only",
+        "whether the penalty acts on all parameters, biases and norms included, or only on "
+        "weights of two or more axes",
     )
 
     @override
@@ -60,16 +64,18 @@ class LCParams(SparsityParams):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LCConfig(AlgorithmConfig):
-    """Train by L-C: the loss draws the weights to their compressed values."""
+    """Train by L-C: the loss pulls the weights towards their compressed values."""
 
     algorithm: ClassVar[str] = "lc"
 
     schemes: tuple[SchemeConfig, ...] = option(
         (SchemeConfig(name="Prune"),),
-        "what compresses; several are applied in their order",
+        "the scheme that compresses; several are applied in order",
         single=True,
         limits=Limits(min_items=1),
     )
     params: LCParams = option(
-        LCParams(), "when which level holds, and how strongly weights are drawn"
+        LCParams(),
+        "the schedule of the level, and how strongly weights are pulled towards their "
+        "compressed values",
     )

@@ -30,7 +30,7 @@ ALGORITHM = LCConfig.algorithm
 
 @final
 class LCController(Controller):
-    """Compresses between epochs, and draws the weights to the compressed ones in between.
+    """Compresses between epochs, and pulls the weights towards the compressed ones in between.
 
     Train on in training mode with `loss()` added. In evaluation mode the model computes with the
     compressed weights of the last compression; `compress()` does one now, before validation.

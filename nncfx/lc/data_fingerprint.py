@@ -1,4 +1,4 @@
-"""What tells one data set from another, so that a run never goes on with other data unnoticed."""
+"""What tells one data set from another, so that no run continues with other data unnoticed."""
 
 import contextlib
 import dataclasses

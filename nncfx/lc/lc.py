@@ -62,10 +62,10 @@ class LC(TrainingSettings):
         penalize: "all" draws every parameter that the scheme constrains to its compressed value;
             "weights" those of two and more axes only, as Condensa's library does: biases are
             compressed, and trained by the loss alone.
-        resume_folder: Where the state is kept after every iteration, so that the same call goes on
-            after a kill and ends bitwise as if it had not been interrupted, provided that the
-            data are the same and are shuffled by torch's global generator, which is kept, too.
-            The file is removed at the end. None: nothing is kept.
+        resume_folder: Where the state is kept after every iteration, so that the same call
+            continues after a kill and ends bitwise as if it had not been interrupted, provided
+            that the data are the same and are shuffled by torch's global generator, which is kept,
+            too. The file is removed at the end. None: nothing is kept.
 
     Raises:
         ArgumentError: a setting is out of range.

@@ -28,7 +28,7 @@ class RecoveryData:
             keyword inputs; they are moved to the model's device.
         validate: Judges a model in eval mode; higher is better. Called without gradients.
         criterion: The training loss of `(outputs, targets)`, a scalar tensor.
-        progress: Told in a few words what is going on, many times a second; by default nobody is.
+        progress: Told in a few words what happens, many times a second; by default nobody is.
         stop: Asked after every step, with the records so far, whether to end here with the best
             until now; by default no step is the last before its time.
     """

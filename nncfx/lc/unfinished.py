@@ -1,4 +1,4 @@
-"""The state of an unfinished recovery: one safetensors file, so that a killed one goes on."""
+"""The state of an unfinished recovery: one safetensors file, so that a killed one continues."""
 
 import hashlib
 import json

@@ -18,7 +18,7 @@ from nncfx.tracing.hooks.sites import WeightSite
 class BakedTensors(Mapping[str, Tensor]):
     """The tensors that hooks stand at, by each of their names, as `strip` would leave them.
 
-    Each is made anew whenever it is asked for, so that no second model is in memory.
+    Each is made again whenever it is asked for, so that no second model is in memory.
 
     Attributes:
         is_single: Whether all modules that share a tensor read it alike; else `strip` splits it,

@@ -20,7 +20,7 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
-    """Return the inputs in a batch, on the model's device; labels behind them are left out.
+    """Return the inputs in a batch, on the model's device; labels after them are left out.
 
     Args:
         batch: A tensor; a mapping of keyword inputs, or the one input of a forward without these
@@ -38,7 +38,7 @@ def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
 
 
 def warn_unused_inputs(batch: object, model: nn.Module) -> None:
-    """Warn of tensors behind the inputs in `batch` for which the forward has parameters.
+    """Warn of tensors after the inputs in `batch` for which the forward has parameters.
 
     One number per example is silently taken for labels.
     """

@@ -56,7 +56,7 @@ class WrapState:
 
 
 class NNCFNetwork(HookedModule):
-    """What a wrapped model is beside an instance of its own class.
+    """The class that a wrapped model has beside its own class.
 
     Made by `nncfx.wrap` only. The hooks are part of `state_dict`, `named_modules`, `parameters`,
     `to`, `train` and `apply`, and not of `children`: code that iterates over a model's children
@@ -157,7 +157,7 @@ class NNCFNetwork(HookedModule):
 
 
 class InsertionHandle:
-    """Takes back what one `register` call brought; a context manager that does so at its end."""
+    """Removes what one `register` call inserted; a context manager that does so at its end."""
 
     def __init__(self, interface: "NNCFInterface", sequences: Iterable[int]) -> None:
         self._interface = interface

@@ -1,8 +1,8 @@
 """What `save_pretrained` writes of a wrapped model: weights that a plain one can read.
 
 Under the names of the model's weights stands what its forward reads: masked, rounded, clustered.
-Beside the hooks' own tensors stand the weights below the hooks, so that training can go on where
-it was, as the Trainer of transformers does from the files of `save_pretrained`.
+Beside the hooks' own tensors stand the weights below the hooks, so that training can continue
+where it was, as the Trainer of transformers does from the files of `save_pretrained`.
 """
 
 import logging

@@ -63,7 +63,7 @@ LINEAR_LAYERS: Final = functions_of("__rmatmul__", "addmm", "linear", "matmul")
 
 
 def register_operator(one: Operator) -> None:
-    """Enter an operation of your own into the table; its functions are no longer those of others.
+    """Add an operation of your own to the table; it takes its functions from other rows.
 
     Raises:
         ArgumentError: no description of a target could name its kind.

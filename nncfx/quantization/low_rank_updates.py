@@ -42,7 +42,7 @@ class LowRankUpdates:
 
     A weight W is read as the quantized W + scale * up @ down, with gradients straight through the
     rounding: what is trained is what is rounded, so that nothing is left to round when `absorb`
-    adds the updates to the weights. All other parameters but learned grids stand still until then.
+    adds the updates to the weights. All other parameters but learned grids are frozen until then.
     Zeros change as other weights do, those of pruned weights too: a rounded weight may be zero.
     """
 
@@ -104,7 +104,7 @@ class LowRankUpdates:
     def absorb(self) -> NNCFNetwork:
         """Add the updates to the weights and remove them; return the model.
 
-        Its outputs stay what they are, and what stood still may be trained again.
+        Its outputs stay what they are, and what was frozen may be trained again.
         """
         for sites, update in self._updates.items():
             self._weights[sites].copy_(update(self._weights[sites]))

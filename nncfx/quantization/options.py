@@ -36,7 +36,7 @@ class QuantizeOptions:
             If not given, weights of fewer than 8 bits have "gptq" in the preset "default" and
             "adaptive" in "thorough", and all others "nearest".
         correct_biases: Remove the mean error of each layer's output, by its bias or by that of
-            the batch norm behind it; if not given, but in "fast".
+            the batch norm after it; if not given, but in "fast".
         overflow_fix: "enable": weights use 7 of their 8 bits, so that x86 processors without VNNI
             compute what is simulated; "first_layer_only": those of the first layer do; None:
             "enable" where the target has such sums (`onnxruntime-avx2`), else "disable".

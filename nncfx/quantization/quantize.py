@@ -66,19 +66,19 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
 
     It computes in float what the target computes in integers: `nncfx.export_onnx` writes the
     integers. Convolutions, products, attention and recurrent layers that have to stay in float
-    are logged as warnings, with the reason; `plan_quantizers` tells about all operations.
+    are logged as warnings, with the reason; `plan_quantizers` lists all operations.
 
     Args:
-        model: A trained model, wrapped or not; quantized in evaluation mode. It stays as it is
-            but for `inplace`. The copy of a model that a controller handles keeps its masks where
-            they are, and is no longer that controller's.
+        model: A trained model, wrapped or not; quantized in evaluation mode. It is not changed
+            unless `inplace` is true. The copy of a model that a controller handles keeps its masks
+            where they are, and is no longer that controller's.
         calibration_batches: Any iterable, such as a loader. A batch is a tensor, a mapping of
             keyword inputs, a dataclass as the one input, a tuple of all positional inputs, or a
-            pair of one of these and labels; what comes behind the inputs is not used. Batches are
+            pair of one of these and labels; what comes after the inputs is not used. Batches are
             read until `samples` examples have come.
         target: The name of a target, a JSON file that describes one, a `Target`, or a `Hardware`.
         preset: How much is done for accuracy, where `options` say nothing. "fast": ranges only, in
-            one pass over the data. "default": the mean error of each layer is taken back by its
+            one pass over the data. "default": the mean error of each layer is removed by its
             bias, and weights of fewer than 8 bits have the ranges of least squared error and are
             rounded by GPTQ. "thorough": their rounding is learned, block by block, which takes
             minutes. Weights are symmetric and activations asymmetric, or symmetric where the
@@ -90,8 +90,8 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
             stay in float.
         samples: How many examples are seen; biases are corrected by the first 128 of them.
         options: Further methods and single overrides.
-        inplace: Quantize and return `model` itself: no memory for a copy, and its controller goes
-            on with it.
+        inplace: Quantize and return `model` itself: no memory for a copy, and its controller
+            continues with it.
 
     Raises:
         ArgumentError: there are no batches, or one is of an unknown form; no target has that name;
@@ -102,7 +102,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
         TracingError: the model cannot be traced.
 
     Whatever is raised, no quantizer is left in the model, and it is wrapped only if it was; what
-    `options` change of weights is not taken back where `inplace` is true.
+    `options` change of weights is not undone where `inplace` is true.
 
     >>> import torch, nncfx
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))

@@ -106,12 +106,12 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
     so that its outputs differ by about a percent, unless the target has `accuracy_level=1`.
 
     Args:
-        model: Plain or wrapped; it stays as it is but for `inplace`.
+        model: Plain or wrapped; it is not changed unless `inplace` is true.
         calibration_batches: Inputs of the model, for "gptq"; each is run once.
         bits: 8 or 4.
         group_size: How many weights of a row share a scale. By default 32 with 4 bits, and whole
             rows with 8. A layer whose rows are no multiple of it has groups of the half, the
-            fourth, ... down to 16, or else 8 bits and a scale per row; the log tells.
+            fourth, ... down to 16, or else 8 bits and a scale per row; the log says so.
         method: "round" to nearest, or "gptq", which makes up for the rounding of a linear layer's
             weight by its other weights, and changes the parameters; others are rounded. "hqq"
             rounds to nearest on grids that leave sparse errors; it needs no data.

@@ -31,7 +31,7 @@ class Progress:
 
 
 def render_progress(progress: Progress) -> str:
-    """Return the page; it needs nothing but itself, and a browser loads it anew as it goes on.
+    """Return the page; it needs nothing but itself, and browsers reload it during the run.
 
     Raises:
         MissingExtraError: jinja2 is not installed.

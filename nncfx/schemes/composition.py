@@ -124,7 +124,7 @@ class AtLevel(Scheme):
 
 @dataclass(frozen=True)
 class FunctionScheme(Scheme):
-    """A scheme out of plain Python functions, with whatever control flow they like.
+    """A scheme made of plain Python functions, with any control flow.
 
     The functions run outside autograd, so that they may write to parameters in place.
     Which parameters the scheme constrains is found by trying it on a copy of the model.

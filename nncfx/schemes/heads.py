@@ -15,7 +15,7 @@ _MATRIX = 2
 
 @dataclass(frozen=True)
 class HeadPrune(RowPrune):
-    """Prunes attention heads, as the channel analysis finds them; works bound only.
+    """Prunes attention heads, as the channel analysis finds them; only when bound.
 
     A head is a group of several rows of the matrices that produce it (queries, keys, values) and
     of several columns of the matrices that read it. Where several query heads share a key, they

@@ -131,7 +131,7 @@ def factorize(
     """Return a copy of `model` whose layers of low rank are two thin layers in a row.
 
     A linear layer becomes two; a convolution (of one group) one to `rank` channels and a
-    `1 x 1` convolution behind it. A layer stays where the two would have no fewer weights, and
+    `1 x 1` convolution after it. A layer stays where the two would have no fewer weights, and
     where the model shares its weight or reads it by name (a recurrent cell). The factors' product
     is the weight, but for rounding; names change from `fc.weight` to `fc.0.weight`, `fc.1.weight`.
 

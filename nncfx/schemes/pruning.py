@@ -17,7 +17,7 @@ from nncfx.schemes.weight_scheme import WeightScheme
 
 @dataclass(frozen=True, kw_only=True)
 class Prune(WeightScheme):
-    """Unstructured pruning: the smallest weights of the whole model go.
+    """Unstructured pruning: zeroes the smallest weights of the whole model.
 
     One threshold holds for all layers of the chosen kinds (subclasses excluded): the
     `floor((1 - level) * n)`-th largest magnitude of their n weights; weights equal to it stay.
@@ -53,7 +53,7 @@ class Prune(WeightScheme):
 
 @dataclass(frozen=True)
 class BlockPrune(WeightScheme):
-    """Block pruning: the weakest blocks of weights of the whole model go.
+    """Block pruning: zeroes the weakest blocks of weights of the whole model.
 
     One threshold holds for the blocks of all layers of the chosen kinds (subclasses excluded), as
     in `Prune`. Biases are untouched.

@@ -52,7 +52,7 @@ class RowPrune(Scheme):
         criteria: How the weights of a row become its score.
         align: Kept counts are multiples of it. Bound, those of sets that lose groups are rounded
             up, so that never more goes than the level; unbound, those of each layer are rounded
-            down, as Condensa does, so that more may go. None: any count.
+            down, as Condensa does, so that more may be removed. None: any count.
         prune_bias: Whether biases go with their rows (unbound only; bound, they always do).
         normalize: Whether scores are divided by their set's mean (bound only).
         channels: The channel analysis; set it with `bind`.
@@ -162,7 +162,7 @@ class RowPrune(Scheme):
         )
 
     def _is_chosen(self, model: nn.Module, group_set: GroupSet) -> bool:
-        """Return whether a bound scheme prunes the groups of `group_set`, if they may go."""
+        """Return whether a bound scheme prunes the groups of `group_set`, if it may."""
         modules = [model.get_submodule(name) for name in _producers(group_set)]
         return all(isinstance(module, self.producer_kinds) for module in modules)
 

@@ -67,7 +67,8 @@ class Journal(Closing):
     def bind(self, settings: Mapping[str, JSONValue]) -> None:
         """Make the search's own settings part of the header, or check them against it.
 
-        How many evaluations are allowed does not count: a search that has ended goes on with more.
+        How many evaluations are allowed does not count: a search that has ended continues with
+            more.
 
         Raises:
             SearchError: the journal was written with other settings.

@@ -13,7 +13,7 @@ class Alignment:
     Attributes:
         multiple: widths from it on are multiples of it; at least 1.
         step: widths below `multiple` are multiples of it; None: there are none.
-        down: whether `aligned_count` rounds down, so that more may go than was asked for.
+        down: whether `aligned_count` rounds down, so that more may be removed than was asked for.
     """
 
     multiple: int

@@ -60,15 +60,19 @@ class TrainSection(Section):
     epochs: int = option(5, "passes over the training data", limits=Limits(minimum=0))
     lr: float = option(0.01, "the highest learning rate", limits=_ABOVE_ZERO)
     warmup: float = option(
-        0.02, "the share of the steps in which the rate rises", limits=Limits(minimum=0, below=1)
+        0.02,
+        "the fraction of the steps in which the learning rate rises",
+        limits=Limits(minimum=0, below=1),
     )
-    momentum: float = option(0.9, "of Nesterov's SGD", limits=Limits(minimum=0, below=1))
-    weight_decay: float = option(5e-4, "of SGD", limits=Limits(minimum=0))
+    momentum: float = option(
+        0.9, "the momentum of Nesterov's SGD", limits=Limits(minimum=0, below=1)
+    )
+    weight_decay: float = option(5e-4, "the weight decay of SGD", limits=Limits(minimum=0))
     task_weight: float = option(
-        1.0, "what the loss of the task counts beside a teacher's", limits=Limits(minimum=0)
+        1.0, "the weight of the task's loss beside a teacher's", limits=Limits(minimum=0)
     )
     precision: Literal["auto", "bfloat16", "float32"] = option(
-        "float32", "what forwards and backwards compute in"
+        "float32", "the precision of forward and backward passes"
     )
     seed: int = option(0, "seeds torch before the training")
 

@@ -38,7 +38,7 @@ _NUMBERS: Final = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
-    """What a task has come to.
+    """The outcome of a task.
 
     Attributes:
         files: What was written, by what it is.
@@ -61,7 +61,7 @@ class Outcome:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskResult(Outcome):
-    """What a task has come to, and the model that it has made.
+    """The outcome of a task, and the model that it has made.
 
     Attributes:
         model: The compressed model; quantized where 'export' asks for it.
@@ -77,7 +77,7 @@ def run_task(
     say: Say = lambda _: None,
     settings: Mapping[str, Any] | None = None,
 ) -> TaskResult:
-    """Carry out `task` in `folder`; run again, it goes on where it stopped.
+    """Carry out `task` in `folder`; run again, it continues where it stopped.
 
     Args:
         task: As `read_task` returns it.
@@ -112,7 +112,7 @@ def run_task(
 
 
 def resume_task(folder: str | Path, **parts: Any) -> TaskResult:  # noqa: ANN401 (as run_task)
-    """Go on with the run in `folder`; `parts` are those of `run_task`.
+    """Continue the run in `folder`; `parts` are those of `run_task`.
 
     Raises:
         StorageError: `folder` holds no run, or its config has been moved.

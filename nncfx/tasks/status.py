@@ -1,4 +1,4 @@
-"""What a run has come to, read from its folder while it goes on or after it has ended."""
+"""What a run has come to, read from its folder while it continues or after it has ended."""
 
 import dataclasses
 import datetime as dt

@@ -56,7 +56,7 @@ class Trained:
 
 
 def train_task(task: Task, folder: Path, say: Say) -> Trained:
-    """Train as 'train' and 'compression' say; a run that was killed goes on in its `folder`.
+    """Train as 'train' and 'compression' say; a run that was killed continues in its `folder`.
 
     Raises:
         NNCFXError: as `nncfx.create_compressed_model`, `nncfx.training.Training` and `nncfx.thin`.

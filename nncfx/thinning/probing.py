@@ -59,7 +59,7 @@ def prunable_channels(
     living_norms: bool = False,
     form: Form = "class",
 ) -> Channels:
-    """Return the groups of channels of `model`, those fixed that its code does not let go.
+    """Return the groups of channels of `model`, those fixed that its code needs.
 
     Code may hold a width that no tensor and no integer of a module gives. So a part of every set
     is removed for trial. An operation that then fails fixes the channels that it reads, as do its
@@ -74,7 +74,7 @@ def prunable_channels(
         model: any module; never changed. Of a wrapped one, hooks do not matter.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
         further_inputs: more of them, for a model whose forward branches.
-        living_norms: whether channels may go that norms average over, as for `thin`.
+        living_norms: whether channels may be removed that norms average over, as for `thin`.
         form: "class": every module keeps its class; or "auto".
 
     Raises:

@@ -12,7 +12,7 @@ from nncfx.thinning.surgery import Sizes
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ThinResult:
-    """A thinned model, what went, and the proof.
+    """A thinned model, what was removed, and the proof.
 
     Attributes:
         model: a smaller copy, of the same class unless `exchanged` says something else, in the

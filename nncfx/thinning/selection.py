@@ -1,4 +1,4 @@
-"""Which channels are dead, and how many of them may go."""
+"""Which channels are dead, and how many of them may be removed."""
 
 import math
 from collections import defaultdict

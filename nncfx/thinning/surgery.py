@@ -241,7 +241,7 @@ _SOURCES: Final = ("weight_v", "weight_orig")
 
 
 def _weight(module: nn.Module) -> torch.Tensor:
-    """Return the weight; what a hook makes anew in every forward has the shape of its source."""
+    """Return the weight; what a hook makes again in every forward has the shape of its source."""
     own = dict(module.named_parameters(recurse=False))
     weight = next((own[one] for one in _SOURCES if one in own), module.weight)
     assert isinstance(weight, torch.Tensor)  # noqa: S101 (a module with sizes has a weight)

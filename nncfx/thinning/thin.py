@@ -48,13 +48,14 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
     """Return a copy of `model` without its dead channels, which computes the same.
 
     A channel is dead when every weight that reads it is exactly zero, whatever creates it.
-    Channels that can only go together go if all are dead. Of each layer's outputs at least one
-    stays. The copy is compared with the original in evaluation mode on all inputs given and on
-    random ones of their shapes and types, and has to run in training mode if the original does.
-    What a module could read that none of them reaches keeps its channels (`unreached`).
+    Channels that can only be removed together are removed if all are dead. Of each layer's outputs
+    at least one stays. The copy is compared with the original in evaluation mode on all inputs
+    given and on random ones of their shapes and types, and has to run in training mode if the
+    original does. Modules that no input reaches keep the channels that they could read
+    (`unreached`).
 
     A model with quantizers at activations is thinned without them; then the thin model, wrapped,
-    gets them back, without the scales of channels that went, and is compared once more.
+    gets them back, without the scales of removed channels, and is compared once more.
 
     Args:
         model: any module; a wrapped one is stripped first. It is never changed. One that FSDP2 or
@@ -69,14 +70,14 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
             float64, which decides where rounding alone makes float32 differ by more.
         channels: what `prunable_channels` has found for this model, to save its time; its
             `living_norms` then counts.
-        living_norms: whether channels may go that a layer, RMS or group norm or a mean averages
-            over. The comparison is then with a model whose norms see the living channels only;
-            the plain masked model computes something else. A model that was pruned so, by a config
-            with `living_norms`, needs no word of it.
+        living_norms: whether channels may be removed that a layer, RMS or group norm or a mean
+            averages over. The comparison is then with a model whose norms see the remaining
+            channels only; the plain masked model computes something else. A model that was pruned
+            so, by a config with `living_norms`, does not need it.
         form: "class" keeps the class of every module, and with it dead channels whose number
             stands in its code; "auto" gives such modules, and no others, the form of an
             `fx.GraphModule` whose integers fit (`exchanged` names them).
-        inplace: take the channels out of `model` itself, one tensor at a time, and return it as
+        inplace: remove the channels from `model` itself, one tensor at a time, and return it as
             the result's `model`: no second model is in memory. Modules keep their classes, as
             with the form "class"; a wrapped model is unwrapped. It is run by shapes without the
             channels first; should its values differ nevertheless, it is not what it was.
@@ -87,10 +88,10 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
         GraphError: `channels` are of another model.
         TracingError: the model refuses the inputs, or a hook cannot be baked in.
         ThinningError: `model` is sharded or offloaded; or it is to be thinned in place and has
-            quantizers at activations, or norms of living channels; or the copy fails or differs,
-            and the message names the first operation that does; or the outputs prove nothing:
-            they are all NaN, or one number (zero) for all inputs. Nothing is changed, unless it
-            is in place that values differ.
+            quantizers at activations, or norms of remaining channels; or the copy fails or
+            differs, and the message names the first operation that does; or the outputs prove
+            nothing: they are all NaN, or one number (zero) for all inputs. Nothing is changed,
+            unless it is in place that values differ.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -200,7 +201,7 @@ def _as_trained(
     inputs: Sequence[ExampleInputs],
     tolerance: float | None,
 ) -> ThinResult:
-    """Return the result, compared with a model whose norms see the living channels only.
+    """Return the result, compared with a model whose norms see the remaining channels only.
 
     Raises:
         ThinningError: they differ, because dead channels stay that norms now see.

@@ -67,7 +67,8 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         calibration_batches: Such as a loader; what `batchnorm_adaptation` reads, as
             `nncfx.controllers.adapt_batch_norms` says, and what quantizers find their ranges
             from.
-        on_progress: Is called after each of these batches with the examples seen and the whole.
+        on_progress: Is called after each of these batches with the number of examples seen and of
+            all.
 
     Raises:
         ConfigError: `config` has faults, a scope in it matches no operation, or an algorithm can

@@ -17,7 +17,7 @@ from nncfx.schemes.masks.exact_masks import check_at_least
 class AugmentedImages:
     """Batches of shifted and mirrored images: batch `step` is a function of `seed` and `step`.
 
-    So a training that was killed goes on with the batches that it would have had. Every pass
+    So a training that was killed continues with the batches that it would have had. Every pass
     over the images has an order of its own; images that fill no batch wait for the next pass.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The loop: it trains a compressed model, keeps checkpoints, and goes on where it was stopped."""
+"""The loop trains a compressed model, keeps checkpoints, and continues where it was stopped."""
 
 import math
 import os
@@ -28,7 +28,7 @@ Criterion = Callable[[Any, Any], Tensor]
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainingProgress:
-    """What is told at the end of each of the scheduler's epochs.
+    """What is reported at the end of each of the scheduler's epochs.
 
     Attributes:
         step: Steps done.
@@ -49,9 +49,9 @@ class TrainingProgress:
 class Training:
     """Trains the model of a controller by a recipe.
 
-    Stopped at any moment and begun anew with the same arguments and the same `checkpoint`, it goes
-    on from the last checkpoint and ends with the same bits, on the same machine and number of
-    threads.
+    Stopped at any moment and begun again with the same arguments and the same `checkpoint`, it
+    continues from the last checkpoint and ends with the same bits, on the same machine and number
+    of threads.
 
     Args:
         controller: Of `nncfx.create_compressed_model`; its model is trained where it stands.

@@ -31,7 +31,7 @@ class HasState(Protocol):
 def settings_text(value: object, place: str = "") -> str:
     """Return a line for each setting in `value` that is not at its default.
 
-    So a training goes on under a later version, whose settings are more.
+    So a training continues under a later version, whose settings are more.
 
     >>> from nncfx.training import Recipe
     >>> print(settings_text((Recipe(steps=9, momentum=0.9),)))

@@ -86,8 +86,8 @@ def save(
         path: The file, or the folder for `shards`; one that exists is replaced.
         model: Wrapped, plain or thinned. One that FSDP2 or tensor parallel has sharded is
             gathered: all processes call this, and the first one writes.
-        controller: Of the model; what `load` returned with a finished model is as good as none.
-        integers: Whether quantized weights are held as integers, so that training would go on
+        controller: Of the model; what `load` returned with a finished model counts as none.
+        integers: Whether quantized weights are held as integers, so that training would continue
             from the rounded ones. By default they are where the model is finished.
         shards: Write a folder, into which each process puts what it holds of the model, and
             nothing is gathered; all processes call this. Weights are floats in it.
@@ -229,13 +229,13 @@ def load(
         model: A fresh, dense model of the original class, which is changed in place; or what
             makes one when called, such as the class. Where modules have to become graphs, since
             their code holds widths, it stays as it was and a new model is returned.
-        example_inputs: With which to trace; made from the recorded shapes if absent.
+        example_inputs: Inputs for tracing; made from the recorded shapes if absent.
 
     Raises:
         StorageError: the file is damaged or of another kind, `model` is on meta, or the tensors do
             not fit it; the message lists missing, unexpected and reshaped ones.
         ThinningError: the file's recipes are of another model.
-        ArgumentError: `model` is none or carries hooks already, or example inputs are needed.
+        ArgumentError: `model` is no module or carries hooks already, or example inputs are needed.
         TracingError: the model cannot be traced.
 
     Whatever is raised, the model is left as it was.

@@ -38,13 +38,13 @@ def resumable_epochs(
     After each epoch the states of the controller, of its model, of `parts` and of the random
     generators (torch's, numpy's and Python's global ones) are written to `path`, whole or not at
     all. Started again,
-    the script goes on behind the last epoch that was written, and ends with the bits that it would
-    have ended with; once all epochs are done, it gets the trained model and no epoch. An epoch
-    that ends by `break` or by an error is not written, and nothing in the file is executed.
+    the script continues after the last epoch that was written, and ends with the bits that it
+    would have ended with; once all epochs are done, it gets the trained model and no epoch. An
+    epoch that ends by `break` or by an error is not written, and nothing in the file is executed.
 
     Args:
         path: The file; it stays until it is deleted.
-        epochs: In all, 1 or more; with more than before, a training that ended goes on.
+        epochs: In all, 1 or more; with more than before, a training that ended continues.
         controller: Of `nncfx.create_compressed_model`, from the same config each time.
         parts: Whatever else the next epoch depends on, by name, each with a `state_dict`: the
             optimizer, a schedule of the learning rate, a gradient scaler, an average of weights;

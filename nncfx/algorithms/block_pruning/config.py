@@ -10,12 +10,12 @@ from nncfx.config.sparsity_schedule import RisingSparsity, SparsityParams
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BlockPruningParams(SparsityParams):
-    """The schedule, and what a block is."""
+    """The schedule, and the shape of a block."""
 
     block: tuple[int, ...] = option(
         (4, 4),
-        "extents of a block along the axes of a weight, output channels first; 1 along further "
-        "axes, such as [4, 4]",
+        "the size of a block along each axis of a weight, output channels first, such as [4, "
+        "4]; 1 along axes that are not given",
         limits=Limits(minimum=1, min_items=1),
     )
     block_importance: Literal["L2", "L1", "max"] = option(
@@ -34,5 +34,5 @@ class BlockPruningConfig(RisingSparsity, InitializedAlgorithmConfig):
         0.0, "the fraction of blocks that is zero from the start", limits=LEVEL
     )
     params: BlockPruningParams = option(
-        BlockPruningParams(), "when which level holds, and what a block is"
+        BlockPruningParams(), "the schedule of the level, and the shape of a block"
     )

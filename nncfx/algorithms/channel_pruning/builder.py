@@ -138,7 +138,7 @@ class GroupPruningBuilder(ChannelPruningBuilder[G]):
 
     @override
     def of_its_kind(self, model: NNCFNetwork) -> Channels:
-        """Return the model's channels; those that norms average over may go if the config says."""
+        """Return the model's channels; whether norms' may be removed is up to the config."""
         if not self.config.params.living_norms:
             return model.nncf.channels
         found = analyze_channels(

@@ -17,39 +17,42 @@ _NO_LEGR = "learned global ranking (LeGR) is not built. Use 'unweighted_ranking'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChannelPruningParams(PruningParams):
-    """When which pruning level holds, and which channel groups go first.
+    """The pruning schedule, and which channel groups are removed first.
 
     Source: NNCF 2.19, "Filter pruning".
     """
 
     all_weights: bool = option(
         default=False,
-        doc="whether all groups stand in one ranking, or each layer loses the same fraction",
+        doc="whether all groups are ranked together; if false, each layer loses the same fraction",
     )
     constrained: bool = option(
         default=True,
-        doc="whether all layers that share channels lose the same; false: each chooses its own",
+        doc="whether all layers that share channels lose the same ones; if false, each layer "
+        "chooses its own",
     )
     pruning_side: Literal["input", "output"] = option(
         "input",
-        "who chooses where 'constrained' is false: layers what they read, or what they produce",
+        "what a layer chooses if 'constrained' is false: among the channels that it reads "
+        "('input') or produces ('output')",
     )
     living_norms: bool = option(
         default=False,
-        doc="whether channels may go that layer norms average over, as a transformer's residual "
-        "stream: norms then see the living ones only, in training as in the thin model (ours)",
+        doc="whether to prune channels that layer norms average over, such as a transformer's "
+        "residual stream; norms then see only the remaining channels, in training as in the "
+        "thin model (ours)",
     )
     align: int | None = option(
         None,
-        "the number of which kept channel counts shall be multiples (ours; NNCF fixes 8); where "
-        "none is given 16, as CPUs compute them best, or 4 where 16 would keep too many. Counts "
-        "are rounded up, so that never more goes than the target",
+        "kept channel counts are rounded up to a multiple of it, so that no more than the "
+        "target is removed; by default 16, which suits CPUs best, or 4 where 16 would keep "
+        "too many (ours; NNCF fixes 8)",
         limits=Limits(minimum=1),
     )
     align_down: bool = option(
         default=False,
-        doc="whether counts are rounded down to what 'align' allows, so that more may go than "
-        "the target (ours)",
+        doc="whether kept channel counts are rounded down to a multiple of 'align' instead, so "
+        "that more than the target may be removed (ours)",
     )
 
     @override
@@ -97,11 +100,11 @@ class FilterPruningParams(ChannelPruningParams):
 
     interlayer_ranking_type: Literal["unweighted_ranking"] = option(
         "unweighted_ranking",
-        "how filters of different layers compare",
+        "how filters of different layers are compared",
         refused={"learned_ranking": _NO_LEGR},
     )
     prune_first_conv: bool = option(
-        default=False, doc="whether convolutions that see the model's input first may lose filters"
+        default=False, doc="whether convolutions that read the model's input may lose filters"
     )
     prune_downsample_convs: bool = option(
         default=False, doc="whether convolutions with a stride above 1 may lose filters"
@@ -113,18 +116,18 @@ class ChannelPruningConfig(PruningConfig):
     """The keys of every algorithm that zeroes channel groups."""
 
     params: ChannelPruningParams = option(
-        ChannelPruningParams(), "when which level holds, and which groups go first"
+        ChannelPruningParams(), "the schedule of the level, and which groups are removed first"
     )
 
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FilterPruningConfig(ChannelPruningConfig):
-    """Zero whole filters, with all that hangs on their channels."""
+    """Zero whole filters, with everything that depends on their channels."""
 
     algorithm: ClassVar[str] = "filter_pruning"
     params: FilterPruningParams = option(
-        FilterPruningParams(), "when which level holds, and which filters go first"
+        FilterPruningParams(), "the schedule of the level, and which filters are removed first"
     )
 
 
@@ -159,5 +162,7 @@ class BranchPruningConfig(PruningConfig):
 
     algorithm: ClassVar[str] = "branch_pruning"
     params: PruningParams = option(
-        PruningParams(), "when which level, a fraction of the branches, holds, and which go first"
+        PruningParams(),
+        "the schedule of the level, a fraction of the branches, and which branches are "
+        "removed first",
     )

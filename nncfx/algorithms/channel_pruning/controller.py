@@ -228,7 +228,7 @@ class ChannelPruningController(Controller):
 
     @override
     def calibrate(self, batches: Iterable[Any]) -> None:
-        """Score the groups by what the model does on `batches`, and apply the level anew.
+        """Score the groups by what the model does on `batches`, and apply the level again.
 
         Meanwhile nothing is masked: a channel that is masked would show no activity.
 

@@ -24,7 +24,7 @@ _LEAST: Final = 1e-12
 
 @final
 class GroupLasso(CompressionLoss):
-    """A weight times the sum of the norms of all channel groups that may go.
+    """A weight times the sum of the norms of all channel groups that may be removed.
 
     The norm of a group is that of everything in it as stored, before masks: the rows and biases
     that produce the channel, the norms behind it, the columns that read it.

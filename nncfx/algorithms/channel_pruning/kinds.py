@@ -43,7 +43,7 @@ class StructurePruningBuilder(GroupPruningBuilder[StructurePruningConfig]):
 @final
 @register_algorithm(HeadPruningConfig)
 class HeadPruningBuilder(GroupPruningBuilder[HeadPruningConfig]):
-    """Takes the channels that attentions sum over or hand on: queries, keys and values."""
+    """Takes the channels that attentions sum over or pass on: queries, keys and values."""
 
     @override
     def of_its_kind(self, model: NNCFNetwork) -> Channels:
@@ -66,9 +66,9 @@ class NeuronPruningBuilder(GroupPruningBuilder[NeuronPruningConfig]):
 @final
 @register_algorithm(BranchPruningConfig)
 class BranchPruningBuilder(ChannelPruningBuilder[BranchPruningConfig]):
-    """Takes the channels through which alone a residual branch passes: pruning in depth.
+    """Takes the channels that carry a whole residual branch: pruning in depth.
 
-    Of a branch that is zero a constant is left.
+    A branch that is zero leaves a constant.
     """
 
     @override
@@ -83,9 +83,9 @@ class BranchPruningBuilder(ChannelPruningBuilder[BranchPruningConfig]):
 @final
 @register_algorithm(FilterPruningConfig)
 class FilterPruningBuilder(GroupPruningBuilder[FilterPruningConfig]):
-    """Takes all channels, less those of first and of strided convolutions as the config says.
+    """Takes all channels but those of first and strided convolutions, as the config says.
 
-    Those of linear layers go as well, as in NNCF.
+    Those of linear layers are pruned as well, as in NNCF.
     """
 
     @override

@@ -1,4 +1,4 @@
-"""Norms that see living channels only while others are masked: what the thin model computes.
+"""Norms that see remaining channels only while others are masked: what the thin model computes.
 
 A layer norm over channels of which some are masked is not the norm of those that stay: the zeros
 count in its mean and variance. A hook before the norm puts other values in their place, chosen so
@@ -95,7 +95,7 @@ def _standardised(count: int) -> Tensor:
 
 @final
 class LivingNorms:
-    """The hooks before norms that see living channels only.
+    """The hooks before norms that see remaining channels only.
 
     Attributes:
         hooks: By the address of the norm.
@@ -117,7 +117,7 @@ class LivingNorms:
 
     @staticmethod
     def plan(channels: Channels, model: NNCFNetwork, algorithm: str) -> list[Insertion]:
-        """Return a hook before each norm that averages over channels which may go."""
+        """Return a hook before each norm that averages over channels which may be removed."""
         axes = {a.place: a.axis for one in channels.prunable for a in one.averages}
         if not axes:
             return []
@@ -161,7 +161,7 @@ class LivingNorms:
 
 
 def has_living_norms(model: nn.Module) -> bool:
-    """Return whether norms of a wrapped `model` see living channels only."""
+    """Return whether norms of a wrapped `model` see remaining channels only."""
     return isinstance(model, NNCFNetwork) and any(
         isinstance(one.hook, NormHook) for one in model.nncf.hooks
     )

@@ -16,21 +16,22 @@ _MOST_BITS: Final = 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntropyConstraintParams(Section):
-    """When which number of bits holds."""
+    """The schedule of the number of bits."""
 
     bits_init: float = option(
         4.0,
-        "bits of a weight in the first epoch, at least `bits`",
+        "bits of a weight in the first epoch, at least 'bits'",
         limits=Limits(above=0, maximum=_MOST_BITS),
     )
     target_epoch: int = option(
         10,
-        "the epoch, counted from 0, from which `bits` holds; they fall to it by a cubic",
+        "the epoch, counted from 0, from which 'bits' holds; until then, the bits of a weight "
+        "fall along a cubic curve",
         limits=Limits(minimum=0),
     )
     freeze_epoch: int = option(
         1000,
-        "the epoch, counted from 0, from which the grids stand still",
+        "the epoch, counted from 0, from which the grids are frozen",
         limits=Limits(minimum=0),
     )
 
@@ -38,13 +39,13 @@ class EntropyConstraintParams(Section):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntropyConstraintConfig(InitializedAlgorithmConfig):
-    """Let the weights take so many bits each in an entropy-coded file (ours, not NNCF's)."""
+    """Limit the bits that weights take in an entropy-coded file (ours, not NNCF's)."""
 
     algorithm: ClassVar[str] = "entropy_constraint"
 
     bits: float = option(
         2.0,
-        "bits of a weight, on average over all weights: their entropy as integers",
+        "bits of a weight, averaged over all weights: the entropy of their integers",
         limits=Limits(above=0, maximum=_MOST_BITS),
     )
     rate: float = option(
@@ -53,7 +54,7 @@ class EntropyConstraintConfig(InitializedAlgorithmConfig):
         limits=Limits(minimum=0),
     )
     params: EntropyConstraintParams = option(
-        EntropyConstraintParams(), "when which number of bits holds"
+        EntropyConstraintParams(), "the schedule of the number of bits"
     )
 
     @override

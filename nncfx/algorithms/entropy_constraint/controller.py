@@ -114,7 +114,7 @@ class EntropyStatistics(Statistics):
 
 @final
 class EntropyConstraintController(Controller):
-    """Finds the grids anew at every epoch; a level is the fraction of float32's bits saved.
+    """Finds the grids again at every epoch; a level is the fraction of float32's bits saved.
 
     The level of `b` bits is 1 - b / 32. Grids are found for the weights as they are stored:
     those that a sparsity algorithm masks beside it cost less than is asked for.

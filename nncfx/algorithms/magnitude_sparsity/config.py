@@ -28,5 +28,5 @@ class MagnitudeSparsityConfig(RisingSparsity, InitializedAlgorithmConfig):
         0.0, "the fraction of weights that is zero from the start", limits=LEVEL
     )
     params: MagnitudeSparsityParams = option(
-        MagnitudeSparsityParams(), "when which level holds, and how weights are ranked"
+        MagnitudeSparsityParams(), "the schedule of the level, and how weights are ranked"
     )

@@ -16,7 +16,7 @@ _EPOCH = Limits(minimum=0)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MovementSparsityParams(Section):
-    """When movement sparsity works, and how strongly.
+    """The warm-up of movement sparsity, and the strength of its penalty.
 
     Source: NNCF 2.19, "Movement sparsity", as for all of this module; `sparsity_target` is the
     "Top-v" of Sanh et al., "Movement pruning", 2020, section 4.1, with their rising level.
@@ -27,7 +27,7 @@ class MovementSparsityParams(Section):
         limits=_EPOCH,
     )
     warmup_end_epoch: float = required(
-        "the epoch, counted from 0, from which the masks stand still", limits=_EPOCH
+        "the epoch, counted from 0, from which the masks are frozen", limits=_EPOCH
     )
     importance_regularization_factor: float = required(
         "how strongly the loss pushes scores down at the end of the warm-up", limits=_EPOCH
@@ -38,18 +38,18 @@ class MovementSparsityParams(Section):
     )
     power: float = option(3.0, "the power of the polynomial warm-up", limits=Limits(above=0))
     init_importance_threshold: float | None = option(
-        None, "the threshold at the start of the warm-up; one that masks 0.1 % if not given"
+        None, "the threshold at the start of the warm-up; if not given, one that masks 0.1 %"
     )
     final_importance_threshold: float = option(0.0, "the threshold at the end of the warm-up")
     sparsity_target: float | None = option(
         None,
-        "the fraction of weights that is masked at the end of the warm-up: thresholds follow the "
-        "scores, in place of rising between two numbers",
+        "the fraction of weights that is masked at the end of the warm-up; the threshold then "
+        "follows the scores instead of rising between two numbers",
         limits=LEVEL,
     )
     steps_per_epoch: int | None = option(
         None,
-        "optimizer steps in an epoch; without it, the first epoch is used to count them",
+        "optimizer steps in an epoch; if not given, the first epoch counts them",
         limits=Limits(minimum=1),
     )
 
@@ -80,17 +80,17 @@ class MovementSparsityParams(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparseStructure(Section):
-    """What shares one score in the weights of some scopes."""
+    """Which entries share one score in the weights of some scopes."""
 
     mode: Literal["fine", "block", "per_dim"] = required(
         "one score per entry, per block, or per index along an axis"
     )
     target_scopes: tuple[str, ...] = required(
-        "addresses, scopes or {re} patterns of the operations this holds for", single=True
+        "addresses, scopes or {re} patterns of the operations this applies to", single=True
     )
     sparse_factors: tuple[int, ...] | None = option(
         None,
-        "the extents of a block, one per axis of the weight; only for 'block'",
+        "the sizes of a block, one per axis of the weight; only for 'block'",
         limits=Limits(minimum=1),
     )
     axis: int | None = option(
@@ -119,13 +119,13 @@ class SparseStructure(Section):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MovementSparsityConfig(TrainedAlgorithmConfig):
-    """Learn scores of weights while fine-tuning; weights that move towards zero go."""
+    """Learn scores of weights while fine-tuning; weights that move towards zero are masked."""
 
     algorithm: ClassVar[str] = "movement_sparsity"
 
-    params: MovementSparsityParams = required("when it works, and how strongly")
+    params: MovementSparsityParams = required("the warm-up, and the strength of the penalty")
     sparse_structure_by_scopes: tuple[SparseStructure, ...] = option(
-        (), "what shares a score, by scopes; all others have one per entry"
+        (), "which entries share a score, by scopes; elsewhere, each entry has its own"
     )
 
     @override

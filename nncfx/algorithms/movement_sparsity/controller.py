@@ -2,7 +2,7 @@
 
 Every entry, block or row of a weight has a score. The gradient passes the mask as if it were the
 score, so that a score falls where the weight moves towards zero. A threshold that rises during a
-warm-up decides which scores mask; after it the masks stand still.
+warm-up decides which scores mask; after it the masks are frozen.
 
 Source: Sanh et al., "Movement pruning", 2020, sections 4 and 5; Lagunas et al., "Block pruning
 for faster transformers", 2021; NNCF 2.19, "Movement sparsity". Unlike NNCF: scores equal to the
@@ -153,7 +153,7 @@ class MovementSparsityController(Controller):
     Attributes:
         config: The algorithm's config.
         masks: The hooks by parameter.
-        is_settled: Whether the masks stand still.
+        is_settled: Whether the masks are frozen.
     """
 
     has_level: bool = False
@@ -222,7 +222,7 @@ class MovementSparsityController(Controller):
             self._end_warm_up()
 
     def _factor(self, progress: float) -> float:
-        """Return the factor of the loss; scores that stand still are not pushed."""
+        """Return the factor of the loss; scores that are frozen are not pushed."""
         if progress == 1:
             return 0.0
         return self._risen(0.0, self.config.params.importance_regularization_factor, progress)

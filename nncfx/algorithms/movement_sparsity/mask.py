@@ -96,7 +96,7 @@ class _Masked(torch.autograd.Function):
 
 @final
 class MovementMask(ExactHook):
-    """Multiplies a weight by the threshold of its scores, and by a mask that stands still.
+    """Multiplies a weight by the threshold of its scores, and by a mask that is frozen.
 
     Attributes:
         importance: One score per block; along each axis an extent of blocks, then one of 1.

@@ -16,15 +16,13 @@ from nncfx.config.section import Section
 class NMSparsityParams(Section):
     """The pattern of N:M sparsity, and when it holds."""
 
-    n: int = option(2, "how many of m weights stay", limits=Limits(minimum=1))
+    n: int = option(2, "how many of m weights are kept", limits=Limits(minimum=1))
     m: int = option(4, "how many weights make a group", limits=Limits(minimum=2))
     start_epoch: int = option(
         0, "the epoch, counted from 0, from which the pattern holds", limits=Limits(minimum=0)
     )
     freeze_epoch: int = option(
-        100,
-        "the epoch, counted from 0, from which the masks stand still",
-        limits=Limits(minimum=0),
+        100, "the epoch, counted from 0, from which the masks are frozen", limits=Limits(minimum=0)
     )
 
     @override

@@ -25,7 +25,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 @final
 @register_algorithm(QuantizationConfig)
 class QuantizationBuilder(Builder[QuantizationConfig]):
-    """Plans quantizers on weights and activations, as the hardware description has it."""
+    """Plans quantizers on weights and activations, as the hardware description says."""
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:

@@ -45,23 +45,31 @@ _BY_SCOPE: Final = {"type": "object", "additionalProperties": _OVERRIDE}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WeightQuantizers(Section):
-    """How the quantizers of weights work, where nothing else is said.
+    """How weights are quantized, unless `scope_overrides` says otherwise.
 
     Source: NNCF 2.19, "Quantization", as for all of this module.
     """
 
-    mode: Literal["symmetric", "asymmetric"] | None = option(None, "the kind of the range")
+    mode: Literal["symmetric", "asymmetric"] | None = option(
+        None, "whether ranges are symmetric about zero"
+    )
     bits: int | None = option(None, "the width of the integers, 8 if not given", limits=_BITS)
-    signed: bool | None = option(None, "whether integers may be negative; found if not given")
+    signed: bool | None = option(
+        None, "whether integers may be negative; determined automatically if not given"
+    )
     per_channel: bool | None = option(None, "whether each channel has a range of its own")
-    ignored_scopes: tuple[str, ...] = option((), "what is not quantized", single=True)
-    target_scopes: tuple[str, ...] | None = option(None, "all that is quantized", single=True)
-    logarithm_scale: bool | None = option(None, "whether the logarithm of a scale is trained")
+    ignored_scopes: tuple[str, ...] = option((), "operations that are not quantized", single=True)
+    target_scopes: tuple[str, ...] | None = option(
+        None, "the only operations that are quantized", single=True
+    )
+    logarithm_scale: bool | None = option(
+        None, "whether to train the logarithm of a scale instead of the scale"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActivationQuantizers(WeightQuantizers):
-    """How the quantizers of activations work, where nothing else is said."""
+    """How activations are quantized, unless `scope_overrides` says otherwise."""
 
     unified_scale_ops: Any = option(
         None,
@@ -83,8 +91,12 @@ class ActivationQuantizers(WeightQuantizers):
 class RangeParams(Section):
     """The percentiles of a range."""
 
-    min_percentile: float = option(0.1, "the lower one", limits=Limits(minimum=0, maximum=100))
-    max_percentile: float = option(99.9, "the upper one", limits=Limits(minimum=0, maximum=100))
+    min_percentile: float = option(
+        0.1, "the lower percentile", limits=Limits(minimum=0, maximum=100)
+    )
+    max_percentile: float = option(
+        99.9, "the upper percentile", limits=Limits(minimum=0, maximum=100)
+    )
 
     @override
     def rules(self) -> Iterator[Fault]:
@@ -101,7 +113,7 @@ class RangeParams(Section):
 class RangeInitializer(Section):
     """How ranges are found from data."""
 
-    num_init_samples: int = option(256, "how many examples are seen", limits=_COUNT)
+    num_init_samples: int = option(256, "the number of examples", limits=_COUNT)
     type: (
         Literal[
             "mixed_min_max",
@@ -116,15 +128,19 @@ class RangeInitializer(Section):
         | None
     ) = option(
         None,
-        "the statistic that gives the range; by default mse, and min_max for weights of 8 bits or "
-        "more. kl gives that of weights only where target_quantizer_group names them, and else "
-        "they have min_max",
+        "the statistic that gives the range; by default mse, and min_max for weights of 8 "
+        "bits or more. kl holds for weights only if target_quantizer_group names them; "
+        "otherwise they use min_max",
     )
     params: RangeParams | None = option(None, "the percentiles")
-    ignored_scopes: tuple[str, ...] = option((), "what this leaves alone", single=True)
-    target_scopes: tuple[str, ...] | None = option(None, "all that this holds for", single=True)
+    ignored_scopes: tuple[str, ...] = option(
+        (), "operations that this does not apply to", single=True
+    )
+    target_scopes: tuple[str, ...] | None = option(
+        None, "the only operations that this applies to", single=True
+    )
     target_quantizer_group: Literal["activations", "weights"] | None = option(
-        None, "which quantizers this holds for"
+        None, "the quantizers that this applies to"
     )
 
 
@@ -136,7 +152,7 @@ class PrecisionInitializer(Section):
 
     type: Literal["hawq", "manual"] = option(
         "manual",
-        "how bits are found; hawq can be read and not applied",
+        "how bits are found; hawq is read, but cannot be applied",
         refused={"autoq": "AutoQ is not built. Use 'manual', or search the bits with nncfx.hago"},
     )
     bits: tuple[int, ...] = option((2, 4, 8), "the widths to choose from", limits=_POSITIVE)
@@ -144,17 +160,23 @@ class PrecisionInitializer(Section):
     iter_number: int = option(200, "iterations of the trace estimate", limits=_COUNT)
     tolerance: float = option(1e-4, "when the estimate has converged", limits=Limits(above=0))
     compression_ratio: float = option(
-        1.5, "bit operations, all at 8 over the chosen", limits=_COUNT
+        1.5,
+        "bit operations at 8 bits everywhere, divided by those at the chosen bits",
+        limits=_COUNT,
     )
-    eval_subset_ratio: float = option(1.0, "the share of data", limits=Limits(above=0, maximum=1))
+    eval_subset_ratio: float = option(
+        1.0, "the fraction of the data that is used", limits=Limits(above=0, maximum=1)
+    )
     warmup_iter_number: int = option(20, "iterations before the search", limits=_COUNT)
     bitwidth_per_scope: Any = option(
         None,
         "pairs of a width and the name of a quantizer",
         schema={"type": "array", "items": {"type": "array", "minItems": 2}},
     )
-    traces_per_layer_path: str | None = option(None, "a file of traces computed before")
-    dump_init_precision_data: bool = option(default=False, doc="whether to write what was found")
+    traces_per_layer_path: str | None = option(None, "a file of traces that were computed before")
+    dump_init_precision_data: bool = option(
+        default=False, doc="whether to write the chosen bits to a file"
+    )
     bitwidth_assignment_mode: Literal["strict", "liberal"] = option(
         "liberal", "whether neighbouring quantizers share their width"
     )
@@ -162,7 +184,7 @@ class PrecisionInitializer(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuantizationInitializer(Section):
-    """What is done before training under quantization."""
+    """What is done before quantization-aware training."""
 
     batchnorm_adaptation: BatchNormAdaptation | None = option(
         None, "adapt the running statistics of batch norms"
@@ -181,18 +203,24 @@ class QuantizationInitializer(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StagedQuantization(Section):
-    """When which quantizers start, and how the optimizer changes meanwhile."""
+    """When quantizers start, and how the optimizer changes meanwhile."""
 
     batch_multiplier: int = option(1, "batches per optimizer step", limits=_POSITIVE)
-    activations_quant_start_epoch: int = option(1, "the epoch of activations", limits=_COUNT)
-    weights_quant_start_epoch: int = option(1, "the epoch of weights", limits=_COUNT)
+    activations_quant_start_epoch: int = option(
+        1, "the epoch from which activations are quantized", limits=_COUNT
+    )
+    weights_quant_start_epoch: int = option(
+        1, "the epoch from which weights are quantized", limits=_COUNT
+    )
     ranges_freeze_epoch: int | None = option(
-        None, "the epoch from which ranges are trained no longer", limits=_COUNT
+        None, "the epoch from which ranges are no longer trained", limits=_COUNT
     )
     lr_poly_drop_start_epoch: int | None = option(
         None, "the epoch from which the learning rate falls", limits=_COUNT
     )
-    lr_poly_drop_duration_epochs: int = option(30, "for how long it falls", limits=_COUNT)
+    lr_poly_drop_duration_epochs: int = option(
+        30, "the number of epochs in which it falls", limits=_COUNT
+    )
     disable_wd_start_epoch: int | None = option(
         None, "the epoch from which there is no weight decay", limits=_COUNT
     )
@@ -203,7 +231,7 @@ class StagedQuantization(Section):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuantizationConfig(TrainedAlgorithmConfig):
-    """Train under the rounding of an integer runtime."""
+    """Train with the rounding of an integer runtime."""
 
     algorithm: ClassVar[str] = "quantization"
     from_data: ClassVar[tuple[str, str]] = (
@@ -216,18 +244,21 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     target: str | None = option(
         None,
-        "the target whose kernels say what is quantized: a name of nncfx.targets, or a JSON file "
-        "that describes one; where none is given, target_device of the whole config chooses it",
+        "the target whose kernels decide what is quantized: a name of nncfx.targets, or a "
+        "JSON file that describes one; by default, target_device of the whole config chooses "
+        "it",
     )
     preset: Literal["performance", "mixed"] | None = option(
-        None, "whether activations are symmetric (performance, also if not given), or asymmetric"
+        None,
+        "whether ranges of activations are symmetric (performance, the default) or asymmetric "
+        "(mixed)",
     )
     quantize_inputs: bool = option(default=True, doc="whether the model's inputs are quantized")
     quantize_outputs: bool = option(default=False, doc="whether its outputs are quantized")
     overflow_fix: Literal["enable", "disable", "first_layer_only"] | None = option(
         None,
-        "whether weights use half of their range, for processors without VNNI or dot products; "
-        "if nothing is said, NNCF does so, and nncfx for the target onnxruntime-avx2",
+        "whether weights use half of their range, for processors without VNNI or dot "
+        "products; by default, NNCF does so, and nncfx only for the target onnxruntime-avx2",
     )
     export_to_onnx_standard_ops: bool = option(
         default=False, doc="whether to export with standard operators; nncfx always does"
@@ -236,7 +267,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
     activations: ActivationQuantizers | None = option(None, "the quantizers of activations")
     scope_overrides: Any = option(
         None,
-        "quantizers of some scopes: by 'weights' and 'activations', then by scope",
+        "other settings for some quantizers: by 'weights' and 'activations', then by scope",
         schema={
             "type": "object",
             "properties": {"weights": _BY_SCOPE, "activations": _BY_SCOPE},
@@ -245,7 +276,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
         },
     )
     initializer: QuantizationInitializer | None = option(None, "what is done before training")
-    params: StagedQuantization | None = option(None, "when which quantizers start")
+    params: StagedQuantization | None = option(None, "the epochs at which quantizers start")
 
     @property
     def ranges(self) -> tuple[RangeInitializer, ...]:

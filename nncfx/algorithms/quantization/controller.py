@@ -35,7 +35,7 @@ _POWER: Final = 0.9
 
 @final
 class QuantizationController(Controller):
-    """Lets quantizers start when the schedule says; it has no level.
+    """Starts quantizers when the schedule says; it has no level.
 
     Attributes:
         config: The algorithm's config.
@@ -63,7 +63,7 @@ class QuantizationController(Controller):
 
     @override
     def calibrate(self, batches: Iterable[Any]) -> None:
-        """Find the ranges of activations anew, from `batches`.
+        """Find the ranges of activations again, from `batches`.
 
         Raises:
             ArgumentError: there is no batch, or one is of an unknown form.

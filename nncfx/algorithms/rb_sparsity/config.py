@@ -13,18 +13,20 @@ class RBSparsityParams(SparsityParams):
     """The schedule of regularization-based sparsity."""
 
     schedule: SparsityScheduleName = option(
-        "exponential", "how the level goes from sparsity_init to sparsity_target"
+        "exponential", "how the level changes from sparsity_init to sparsity_target"
     )
 
 
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RBSparsityConfig(RisingSparsity, TrainedAlgorithmConfig):
-    """Learn which weights to zero, under a loss that asks for the level."""
+    """Learn which weights to zero; a loss asks for the level."""
 
     algorithm: ClassVar[str] = "rb_sparsity"
 
     sparsity_init: float = option(
-        0.0, "the level that the loss asks for from the start", limits=LEVEL
+        0.0, "the level that the loss asks for at the start", limits=LEVEL
     )
-    params: RBSparsityParams = option(RBSparsityParams(), "when which level is asked for")
+    params: RBSparsityParams = option(
+        RBSparsityParams(), "the schedule of the level that the loss asks for"
+    )

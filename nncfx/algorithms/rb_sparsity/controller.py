@@ -68,7 +68,7 @@ class RBLoss(CompressionLoss):
 
 @final
 class RBSparsityController(Controller):
-    """Asks, by its loss, for the level that its scheduler sets; training then brings it about.
+    """Adds a loss that drives training towards the level that its scheduler sets.
 
     Its level is the fraction of zeros, as training has brought it about; `target_level` is what
     was asked for, and the stage is full only once the level is within 0.05 of it.

@@ -175,7 +175,7 @@ class LearnedMask(nn.Module):
         self._set(is_active=is_active, is_noisy=self.is_noisy)
 
     def freeze(self) -> None:
-        """Let the scores stand still: no noise, and no gradient that could move them."""
+        """Freeze the scores: no noise, and no gradient that could move them."""
         self._set(is_active=self.is_active, is_noisy=False)
         self.scores.requires_grad_(False)
         self.scores.grad = None

@@ -16,18 +16,18 @@ class WeightClusteringParams(Section):
 
     start_epoch: int = option(
         0,
-        "the epoch, counted from 0, at whose beginning the weights are clustered",
+        "the epoch, counted from 0, at the start of which the weights are clustered",
         limits=Limits(minimum=0),
     )
     init: Literal["linear", "density", "random"] = option(
         "linear",
         "where k-means starts: equally spaced values, equally many weights, or random weights",
     )
-    seed: int = option(0, "of the random start", limits=Limits(minimum=0))
+    seed: int = option(0, "the seed of the random start", limits=Limits(minimum=0))
     gradient: Literal["mean", "sum"] = option(
         "mean",
-        "what moves a shared value: the mean of its weights' gradients, so that the learning rate "
-        "stays that of single weights, or their sum, as in Deep Compression",
+        "the gradient of a shared value: the mean of its weights' gradients, which keeps the "
+        "learning rate of single weights, or their sum, as in Deep Compression",
     )
 
 
@@ -45,7 +45,8 @@ class WeightClusteringConfig(InitializedAlgorithmConfig):
     )
     bits_by_scope: Any = option(
         None,
-        "other bits for the operations of an address, scope or {re} pattern; the last one counts",
+        "other bits for the operations of an address, scope or {re} pattern; the last match "
+        "counts",
         schema={
             "type": "object",
             "additionalProperties": {"type": "integer", "minimum": 1, "maximum": _MOST_BITS},

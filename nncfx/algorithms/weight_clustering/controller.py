@@ -75,7 +75,7 @@ class ClusteringStatistics(Statistics):
 class WeightClusteringController(Controller):
     """Clusters the weights at the start epoch; a level is the fraction of bits saved.
 
-    The level of `b` bits is 1 - b / 32. Setting one gives codes anew, by the weights as they are
+    The level of `b` bits is 1 - b / 32. Setting one gives new codes, by the weights as they are
     behind the hooks that stand before, and layers with bits of their own keep their distance.
 
     Attributes:

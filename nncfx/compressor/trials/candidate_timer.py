@@ -52,7 +52,7 @@ class CandidateTimer(Closing):
         seconds: time to spend on each model of a comparison.
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
         quiet: holds other work of this run still in its body, while times are measured.
-        kept: a file for the dense model's first latency, so that a run that goes on after a kill
+        kept: a file for the dense model's first latency, so that a run that continues after a kill
             counts from the same; None: it is measured afresh.
 
     Raises:

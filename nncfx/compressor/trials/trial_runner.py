@@ -56,7 +56,7 @@ class Trials:
         objective: What is improved.
         data: What recovery works with.
         states: Where the weights are kept.
-        narrator: Told what goes on.
+        narrator: Told what happens.
         metric: How the metric is called.
         threshold: The metric that the search asks for.
         reference: The metric of the dense model.

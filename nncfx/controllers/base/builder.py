@@ -86,7 +86,7 @@ def register_algorithm(config: type[AlgorithmConfig]) -> Callable[[type[B]], typ
 
 
 def unregister_algorithm(algorithm: str) -> None:
-    """Forget config and builder of `algorithm`; nothing happens where none is known."""
+    """Forget config and builder of `algorithm`; nothing happens if none is known."""
     _builders.pop(algorithm, None)
     unregister_algorithm_config(algorithm)
 

@@ -47,7 +47,7 @@ class CompositeScheduler(Scheduler):
 
     @override
     def hold(self) -> None:
-        """Hold every part; they go on counting."""
+        """Hold every part; they continue counting."""
         for part in self.parts.values():
             part.hold()
 

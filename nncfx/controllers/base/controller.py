@@ -38,7 +38,7 @@ class Controller(abc.ABC):
         model: The wrapped model; that of a finished one may be plain.
         algorithm: The name of the algorithm, as the config spells it.
         configs: The configs of the algorithms behind this handle, scopes merged in.
-        scheduler: Sets the level while training goes on; each algorithm with a level puts its own
+        scheduler: Sets the level during training; each algorithm with a level puts its own
             here.
         compression_loss: What the algorithm adds to the loss of the task.
         has_level, needs_loss: Whether a level can be set; whether training has to add the loss.
@@ -107,7 +107,7 @@ class Controller(abc.ABC):
 
     @property
     def scheduler(self) -> Scheduler:
-        """Sets the level while training goes on; put another one here to follow it instead."""
+        """Sets the level during training; put another one here to follow it instead."""
         return self._scheduler
 
     @scheduler.setter
@@ -123,7 +123,7 @@ class Controller(abc.ABC):
     def level(self) -> float:
         """How strongly the model is compressed, in [0, 1): what holds, not what was asked for.
 
-        Setting it asks for a level, which `target_level` then is, and computes the masks anew,
+        Setting it asks for a level, which `target_level` then is, and computes the masks again,
         even if the number stays the same.
 
         Raises:
@@ -232,7 +232,7 @@ class Controller(abc.ABC):
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Let the model compute in the body as `strip()` has it; training goes on unchanged."""
+        """Let the model compute in the body as `strip()` has it; training continues unchanged."""
         yield
 
     def prepare_for_export(self) -> nn.Module:
@@ -314,7 +314,7 @@ class Controller(abc.ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return level and scheduler as plain values; masks are in the model's `state_dict`.
 
-        The model's `state_dict` has these values too, so that loading it is enough to go on.
+        The model's `state_dict` has these values too, so that loading it is enough to continue.
         """
         return {
             "algorithm": self.algorithm,

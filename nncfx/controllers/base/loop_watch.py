@@ -171,7 +171,7 @@ class LoopWatch:
         self._is_pending = False
 
     def _is_left_out(self, *, has_stepped: bool) -> bool:
-        """Return whether the optimizer went on without the loss that was asked for."""
+        """Return whether the optimizer continued without the loss that was asked for."""
         return self._is_pending and has_stepped and bool(self.algorithm)
 
     def _missing(self, current_epoch: int, *, has_stepped: bool) -> Iterator[str]:

@@ -40,7 +40,7 @@ class StepCounter:
         return min(max(self._begun - 1, 0) / self.steps_per_epoch, 1.0)
 
     def begin_epoch(self, *, is_restarted: bool = False) -> None:
-        """Count anew; a whole epoch of steps, not a restarted one, tells how many make one."""
+        """Count again; a whole epoch of steps, not a restarted one, tells how many make one."""
         if self.steps_per_epoch is None and self._begun > 0 and not is_restarted:
             self.steps_per_epoch = self._begun
         self._begun = 0
@@ -83,7 +83,7 @@ class Scheduler(abc.ABC):
         current_step: Optimizer steps begun, minus one: -1 before the first.
         watch: Is told of every call; None where nobody watches.
         is_restarted: Whether the current epoch has begun before, as in a training that was killed
-            within it: it counts once, and its steps anew.
+            within it: it counts once, and its steps again.
         is_held: Whether epochs and steps are only counted, and the level stays as it is.
         on_epoch: Is called with `schedule_epoch`, after the level is set.
         before: Is called before an epoch or a step is counted, and may refuse it.
@@ -116,7 +116,7 @@ class Scheduler(abc.ABC):
     def epoch_step(self, next_epoch: int | None = None) -> None:
         """Begin an epoch: the next one, or `next_epoch`, and set its level.
 
-        The current one begins anew, as after a checkpoint within it.
+        The current one begins again, as after a checkpoint within it.
 
         Raises:
             ArgumentError: `next_epoch` is negative.
@@ -183,12 +183,12 @@ class _ScheduleScheduler(Scheduler):
     """Sets the level of a schedule.
 
     From `freeze_epoch` on the level stands where the schedule has it at that epoch, and the
-    controller is only touched if it is not there yet: masks stand still.
+    controller is only touched if it is not there yet: masks are frozen.
 
     Attributes:
         target: What it drives.
         schedule: The level by epoch.
-        freeze_epoch: Epoch from which masks stand still.
+        freeze_epoch: Epoch from which masks are frozen.
     """
 
     def __init__(self, target: HasLevel, schedule: Schedule, freeze_epoch: int) -> None:
@@ -286,7 +286,7 @@ class StepScheduler(_ScheduleScheduler):
 
 @final
 class AdaptiveScheduler(Scheduler):
-    """Raises the level by a step whenever the reached sparsity has stood at it for a while.
+    """Raises the level by a step whenever the sparsity has stayed at it for a while.
 
     At each epoch: if the reached sparsity is at least `level - eps`, one more epoch counts; at
     `patience` of them the level goes up by `increment`, at most to `maximum`.
@@ -298,7 +298,7 @@ class AdaptiveScheduler(Scheduler):
         increment: What is added at a time.
         patience: Epochs to wait at a level.
         eps: How far below the level the reached sparsity may be.
-        freeze_epoch: Epoch from which the level and the masks stand still.
+        freeze_epoch: Epoch from which the level and the masks are frozen.
     """
 
     def __init__(  # noqa: PLR0913 (keyword-only, one place calls it)

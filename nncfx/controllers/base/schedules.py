@@ -104,7 +104,7 @@ class MultistepSchedule:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BaselineSchedule:
-    """The target at once."""
+    """The target from the first epoch."""
 
     target: float
 
@@ -116,7 +116,7 @@ class BaselineSchedule:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FunctionSchedule:
-    """A function of one's own from the epoch to the level.
+    """A user's function from the epoch to the level.
 
     A plain function of a module survives pickle; a lambda does not.
 

@@ -48,7 +48,7 @@ class AccuracyAwareEpoch:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccuracyAwareResult:
-    """What training came to; the model holds the weights of that moment.
+    """The outcome of training; the model holds the weights of that moment.
 
     Attributes:
         level: The level reached.
@@ -66,7 +66,7 @@ class AccuracyAwareResult:
 def train_to_accuracy(
     controller: Controller, settings: AccuracyAwareTraining, task: TrainingTask
 ) -> AccuracyAwareResult:
-    """Train as `settings` say, then put the best weights back; return what came of it.
+    """Train as `settings` say, then put the best weights back; return the outcome.
 
     Mode "early_exit": epochs follow the schedule until, at its final level, the accuracy is
     within the budget. Mode "adaptive_compression_level": after the initial phase the schedule is
@@ -208,7 +208,7 @@ def _least_accuracy(params: AccuracyAwareParams, dense: float) -> float:
     """Return the accuracy that is still within the budget.
 
     Raises:
-        ArgumentError: the accuracy is a fraction, and all of it may go.
+        ArgumentError: the accuracy is a fraction, and all of it may be lost.
     """
     budget = params.maximal_absolute_accuracy_degradation
     if budget is not None and 0 < dense <= min(budget, 1):

@@ -7,7 +7,7 @@ from nncfx.network import NNCFNetwork
 
 
 def keep_hooks(averaged: nn.Module, model: nn.Module) -> None:
-    """Give the hooks of `averaged` what those of `model` are at present: masks, codes, flags.
+    """Copy the state of the hooks of `model` to those of `averaged`: masks, codes, flags.
 
     An average of masks removes nothing, and one of codes means nothing. Call this after averaging
     and before `averaged` is evaluated, stripped or saved, whatever made the average. Parameters,

@@ -59,7 +59,7 @@ def costs_of(model: NNCFNetwork, channels: Channels, params: PruningParams) -> C
 
     Args:
         model: The wrapped model.
-        channels: Those that may go, the others fixed.
+        channels: Those that may be removed, the others fixed.
         params: Name the budget.
     """
     if params.budget == "groups":

@@ -27,9 +27,9 @@ def store_constant_values(model: "ir.Model") -> None:
 
     That is what a quantized weight is computed from, which torch's exporter leaves to the runtime
     where it is large; and a product of constants that is quantized afterwards, such as relative
-    positions times their projection, rounded as in the simulation. A runtime would compute it anew
-    in every run: behind quantizers none folds constants, and OpenVINO 2026.4 refuses some such
-    files.
+    positions times their projection, rounded as in the simulation. A runtime would compute it
+    again in every run: behind quantizers none folds constants, and OpenVINO 2026.4 refuses some
+    such files.
     """
     from onnxscript.optimizer import fold_constants
 

@@ -32,7 +32,7 @@ def look_up_integers(
 ) -> list[IntegerWeight]:
     """Turn each look-up in a dequantized table into one in the integers, dequantized behind it.
 
-    A `DequantizeLinear` of the table would be computed anew in every run. A table with one scale
+    A `DequantizeLinear` of the table would be computed again in every run. A table with one scale
     per row becomes a look-up of its integers and one of its scales; one in blocks, ONNX Runtime's
     `GatherBlockQuantized` where `target` has it. Experts' matrices are rows of their stack.
 

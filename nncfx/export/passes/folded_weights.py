@@ -81,7 +81,7 @@ def decode_on_loading(model: "ir.Model") -> None:
 
     ONNX Runtime folds a `Cast` and a `Mul` of constants when it loads a file, and no
     `DequantizeLinear`, which it may fuse: of recurrent layers, and of convolutions in files
-    without quantized activations, it would decode the weights anew in each call, which takes as
+    without quantized activations, it would decode the weights again in each call, which takes as
     long as the layers themselves. The file holds the same integers, the numbers are the same bits.
     """
     # beside quantized activations a convolution's kernel is one of integers

@@ -48,7 +48,7 @@ class SimQ(nn.Module):
     """`simulate_quantize` as a hook.
 
     Args:
-        plan: What to do; may be set anew. Nothing is done while `is_active` is False.
+        plan: What to do; may be set again. Nothing is done while `is_active` is False.
         is_exact: False leaves out, for speed, what floats of 32 bits cannot keep anyway: putting
             arriving integers back on their grid, and the rounding of the factor to fixed point.
             Rounding then differs where a value is within 2**-22 of the middle of two integers.
@@ -135,7 +135,7 @@ class SimQ(nn.Module):
 
 
 class SimulatedBias(nn.Module):
-    """A hook that rounds a bias as its `BiasPlan` says; that may be set anew."""
+    """A hook that rounds a bias as its `BiasPlan` says; that may be set again."""
 
     def __init__(self, plan: BiasPlan) -> None:
         super().__init__()

@@ -144,7 +144,7 @@ def search_quantize_strategy(
         hardware: What it is quantized for.
         dataset: Pairs of inputs and labels, about 128 samples: they give thresholds and accuracy.
         tuner: A name of `TUNERS`, or what makes a tuner of the choices.
-        log: A file for the trials. If it has some of this search, it goes on after them.
+        log: A file for the trials. If it has some of this search, it continues after them.
         settings: How the search is run.
 
     Raises:
@@ -153,7 +153,7 @@ def search_quantize_strategy(
         CompressionError: no descriptor is feasible, or the log is of another model.
         SearchError: the hardware computes nothing of the model in integers, or the log is of
             another search.
-        MachineError: memory or device failed, or a process was killed; search again, it goes on
+        MachineError: memory or device failed, or a process was killed; search again, it continues
             from the log.
         StorageError: the log is damaged, or is a file of another kind.
     """

@@ -2,7 +2,7 @@
 
 `ask` returns the candidates of the next batch, none when the search is over; `tell` takes their
 scores in the same order, higher is better. A tuner that is told the scores of a log asks for the
-candidates of that log again, so that a search goes on where it stopped.
+candidates of that log again, so that a search continues where it stopped.
 """
 
 import math

@@ -164,7 +164,8 @@ class ShardWriter:
     """Writes a folder of shards, one for each part of a model; what is there is not made again.
 
     Each shard is written whole or not at all and holds the settings that made it, with a checksum
-    of the model it was made of, so that a run that was killed goes on behind its last whole shard.
+    of the model it was made of, so that a run that was killed continues after its last whole
+    shard.
     """
 
     def __init__(

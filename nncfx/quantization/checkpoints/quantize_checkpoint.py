@@ -48,14 +48,14 @@ def quantize_checkpoint(
 
     The model is built without its weights; each block is read from the shards, quantized on what
     the quantized blocks before it return, written, and forgotten. What is outside of the blocks
-    is copied. A run that was killed goes on behind the last block that is whole on disk; blocks
+    is copied. A run that was killed continues after the last block that is whole on disk; blocks
     that were done are read back as they were rounded. Experts of a mixture are quantized one by
     one and keep the names that the files have for them.
 
     Args:
         source: A folder with config.json and safetensors, as `save_pretrained` writes it.
         target: A folder without weights; with shards of the same settings, made of the same model
-            and batches, it is gone on with.
+            and batches, it is continued.
         batches: Inputs of the model, as `quantize_blocks` takes them.
         settings: How.
         layout: Which program's tensors: compressed-tensors' (vLLM, transformers), or GPTQ's,

@@ -1,6 +1,6 @@
 """What compiled loops need that numba's Python has no words for, written in LLVM's.
 
-numba compiles a caller anew where the caller's file has changed, not this one.
+numba compiles a caller again where the caller's file has changed, not this one.
 """
 
 from typing import Any, Final, TypeAlias

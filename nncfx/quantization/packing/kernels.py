@@ -5,7 +5,7 @@ are vectorized. `zeros` has no rows where each number is its code less `shift`.
 
 `multiply_parts` and `multiply_tiles` are C functions, which any number of threads may run at once.
 They take what `parts.CodedWeight` lays out; all loops are in one file, since numba compiles a
-caller anew only where the caller's own file has changed.
+caller again only where the caller's own file has changed.
 """
 
 from typing import Any, Final, TypeAlias
@@ -302,7 +302,7 @@ def _decode(
 
 @numba.cfunc(_PARTS, cache=True)  # type: ignore[untyped-decorator]
 def multiply_parts(places: Native) -> None:
-    """Add `x @ weight.T` to `y`, by columns; the sizes go on with the shape of x."""
+    """Add `x @ weight.T` to `y`, by columns; the sizes continue with the shape of x."""
     sizes = numba.carray(places[0], SIZES, np.int64)
     x = numba.carray(places[4], (sizes[10], sizes[11]), np.float32)
     y = numba.carray(places[5], (sizes[10], sizes[5]), np.float32)
@@ -325,7 +325,7 @@ def multiply_parts(places: Native) -> None:
 def multiply_tiles(places: Native) -> None:
     """Let `y` be `x @ weight.T`, by columns, by BLAS over decoded tiles.
 
-    The sizes go on with the shape of x, and the inputs of a tile; the last place is of `sgemm`.
+    The sizes continue with the shape of x, and the inputs of a tile; the last place is of `sgemm`.
     """
     sizes = numba.carray(places[0], SIZES, np.int64)
     x = numba.carray(places[4], (sizes[10], sizes[11]), np.float32)

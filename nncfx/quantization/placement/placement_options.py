@@ -37,7 +37,7 @@ class SpecRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementOptions:
-    """What a user may say about placement.
+    """The user's settings of placement.
 
     Scopes are addresses, scopes, `{function}<name>` or `{re}` patterns, as `graph.select` takes
     them.

@@ -81,7 +81,7 @@ def correct_biases(
     layer makes up for its own shift only. Of a residual branch the means of the sum that it ends
     in count. Tokens of massive norm do not: ranges clip them, and their error is not that of the
     others, which have the same bias. Corrected is the bias of each convolution and linear layer,
-    or, where it has none, that of the batch norm behind it. A layer with neither, or with a shared
+    or, where it has none, that of the batch norm after it. A layer with neither, or with a shared
     bias, is left alone. A batch of which a layer sees more or fewer tokens than in float, as an
     expert may, or none, does not count there.
 

@@ -39,7 +39,7 @@ _SWEEPS: Final = 20
 def equalize_layers(
     model: nn.Module, example_inputs: ExampleInputs, *, was_asked: bool = True
 ) -> tuple[tuple[str, str], ...]:
-    """Let each two layers in a row share ranges, in place; return the names of these pairs.
+    """Balance the ranges of each two consecutive layers, in place; return the names of the pairs.
 
     A pair is two layers of which the second alone reads the first, through functions such as ReLU
     or pooling that let positive factors pass. What the model computes stays the same up to

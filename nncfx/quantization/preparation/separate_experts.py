@@ -126,7 +126,7 @@ def stacked_experts(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def separate_experts(model: nn.Module) -> nn.Module:
-    """Give the experts of `model`, which lie in one parameter, linear layers, and return it.
+    """Turn experts of `model` that lie in one parameter into linear layers, and return it.
 
     Made for mixtures of transformers, whose experts have the form of
     `transformers.integrations.use_experts_implementation` (Mixtral, Qwen's, OLMoE, DeepSeek,

@@ -33,7 +33,7 @@ def smooth_layers(
     *,
     alpha: float = 0.5,
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Let linear layers and what they read share outliers, in place; return who shares.
+    """Move outliers into the linear layers that read them, in place; return what was changed.
 
     Each entry is the address of an operation whose result is read by linear layers only (a norm
     with a weight, a product with a parameter of one entry per channel, or a linear layer), and

@@ -10,7 +10,7 @@ from nncfx.errors import ArgumentError
 
 @contextlib.contextmanager
 def pinned(cpus: Collection[int]) -> Iterator[None]:
-    """Run the block on the processors `cpus` only; the former ones come back after it.
+    """Run the block on the processors `cpus` only; the former ones are restored after it.
 
     Threads that start inside inherit the choice and keep it: build sessions inside as well.
 

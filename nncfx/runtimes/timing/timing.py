@@ -151,7 +151,7 @@ class Timing:
 
 
 def call_words(batch: int | None, threads: int | None) -> str:
-    """Return what one timed call was, as every latency is to be told.
+    """Return in words what one timed call was, to be stated with its latency.
 
     >>> call_words(16, 1), call_words(1, None), call_words(None, 2)
     ('batch 16, 1 thread', 'batch 1, threads as the runtime chose', '2 threads')

@@ -12,10 +12,10 @@ from nncfx.schemes.masks.exact_masks import check_level
 
 
 def branch_sets(channels: Channels) -> tuple[GroupSet, ...]:
-    """Return the prunable sets through which alone a residual branch passes.
+    """Return the prunable sets that each carry a whole residual branch.
 
-    Without its channels such a branch adds a constant, and the rest goes on. A set is one if all
-    layers that read it add to a sum, as the second convolution of a block does, or a
+    Without its channels such a branch adds a constant, and the rest of the model stays. A set is
+    one if all layers that read it add to a sum, as the second convolution of a block does, or a
     transformer's output projection. Of the layers of a sum the first stays: what feeds it may be
     the trunk.
     """
@@ -32,7 +32,7 @@ def branch_sets(channels: Channels) -> tuple[GroupSet, ...]:
 
 
 def keep_branches(channels: Channels, scores: Sequence[Tensor], level: float) -> list[Tensor]:
-    """Return, for each set of `channels.prunable`, which groups stay if whole branches go.
+    """Return which groups of each set of `channels.prunable` stay if whole branches are removed.
 
     `floor(level * n)` of n branches go, those whose groups have the smallest mean score; of equal
     ones, the later. Masks of the result (`group_masks`) leave the branch a constant; thinning
@@ -46,7 +46,7 @@ def keep_branches(channels: Channels, scores: Sequence[Tensor], level: float) ->
 
     Raises:
         ArgumentError: `level` is out of range, or `scores` does not fit the prunable sets.
-        CompressionError: the model has no branch that may go.
+        CompressionError: the model has no branch that may be removed.
     """
     check_level(level)
     prunable = channels.prunable

@@ -89,7 +89,7 @@ def lamp(blocks: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RandomScores:
-    """Scores at random in [0, 1), whatever the weights: what any criterion has to beat.
+    """Random scores in [0, 1), whatever the weights: what any criterion has to beat.
 
     Attributes:
         seed: Equal seeds give equal scores to equal numbers of blocks.

@@ -113,7 +113,7 @@ def comparable(group_set: GroupSet, scores: Tensor, *, normalize: bool) -> Tenso
 def group_masks(
     channels: Channels, keep: Sequence[Tensor], weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the mask of every parameter that carries groups which go.
+    """Return the mask of every parameter that carries groups to be removed.
 
     Covers producers (rows and biases), followers (norm weights and biases, depthwise weights)
     and consumers (columns), so that a masked channel is zero on both sides and removing it

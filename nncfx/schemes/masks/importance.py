@@ -118,7 +118,7 @@ def nonzero_share(activation: Tensor, axis: int = 1) -> Tensor:
 
 
 def mean_rank(activation: Tensor, axis: int = 1) -> Tensor:
-    """Return the mean rank of each channel's images: how much its feature map says.
+    """Return the mean rank of each channel's images: how much its feature map holds.
 
     Args:
         activation: images, `n x c x h x w` where `axis` is 1; the last two axes are pixels.

@@ -35,7 +35,7 @@ _Places: TypeAlias = dict[str, tuple[int, list[Tensor]]]
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """How channels compare.
+    """How channels are compared.
 
     Attributes:
         side: "input" or "output".
@@ -68,8 +68,8 @@ def unconstrained_masks(
     of n, `n - floor(level * n)`, at least one per layer.
 
     On the input side only columns of consumers are masked: a masked column reads nothing, so the
-    channel may go wherever no other consumer reads it. On the output side rows and biases of
-    producers are masked, with the scale and the shift of a norm that reads the producer alone,
+    channel may be removed wherever no other consumer reads it. On the output side rows and biases
+    of producers are masked, with the scale and the shift of a norm that reads the producer alone,
     so that what leaves it is zero; where all producers of a channel lose it, so do its consumers.
 
     Args:
@@ -77,7 +77,7 @@ def unconstrained_masks(
             channels that norms average over are prunable too, and safe to mask on the input side.
         weights: Parameters by dotted name.
         level: Fraction of units to remove, in [0, 1).
-        ranking: How channels compare.
+        ranking: How channels are compared.
         graph: The traced model, which says what norm follows a producer; for the output side.
         scored: Tensors to score in place of the weights, by the same names: weights times
             gradients with `criterion=lambda b: b.sum(1).abs()` give the Taylor importance.

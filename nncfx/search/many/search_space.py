@@ -77,7 +77,7 @@ def search_space(
 
     First `start` and points spread over the space are evaluated, then the point of largest
     expected improvement, one after the other. A trial that raises or gives no finite outcome is
-    recorded as failed, its neighbourhood is left out, and the search goes on. It ends after
+    recorded as failed, its neighbourhood is left out, and the search continues. It ends after
     `max_evaluations`, or when no candidate is left.
 
     Args:
@@ -86,14 +86,14 @@ def search_space(
         problem: the space, what is improved, and what must hold.
         start: candidates to evaluate first, such as a good guess; those count as initial ones.
         settings: how long to look.
-        study: the journal; a search that was interrupted goes on from it.
+        study: the journal; a search that was interrupted continues from it.
         executor: evaluates several candidates at the same time, such as `LocalExecutor(4)`; the
             point of largest expected improvement is then that beside those under way. None: one
             after the other, here.
 
     Raises:
         SearchError: the first four trials failed, or the journal belongs to another search.
-        MachineError: memory, disk or device failed; run again, it goes on from the journal.
+        MachineError: memory, disk or device failed; run again, it continues from the journal.
         ArgumentError: a candidate of `start` is none of the space, or an outcome is missing.
         MissingExtraError: BoTorch is not installed.
 

@@ -28,7 +28,7 @@ class TrustRegion:
     failures: int = 0
 
     def after(self, *, improved: bool, patience: int) -> "TrustRegion":
-        """Return the box after one more point; below a length of 2**-7 it starts anew at 0.8.
+        """Return the box after one more point; below a length of 2**-7 it starts again at 0.8.
 
         Source: Eriksson et al., Scalable Global Optimization via Local Bayesian Optimization,
         2019 (TuRBO-1): doubled after 3 successes, halved after `patience` failures.

@@ -47,14 +47,14 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
         upper: open upper end of the levels to try, in (0, 1].
         seed: seeds the fits of the Gaussian process.
         caution: standard errors to keep away from the threshold, at least 0.
-        study: the journal; a search that was interrupted goes on from it.
+        study: the journal; a search that was interrupted continues from it.
         executor: evaluates several levels at the same time, such as `LocalExecutor(2)`; None: one
             after the other, here.
 
     Raises:
         SearchError: level 0 itself is infeasible, the first four evaluations failed, or the
             journal belongs to another search.
-        MachineError: memory, disk or device failed; run again, it goes on from the journal.
+        MachineError: memory, disk or device failed; run again, it continues from the journal.
         ArgumentError: a setting is out of its range.
         MissingExtraError: BoTorch is not installed.
 

@@ -52,7 +52,7 @@ def next_level(
       outcome closes the bracket.
 
     The search is done when the bracket is one cell wide and the metric at its feasible end is
-    close to the threshold; on a steep curve it goes on within the same number of evaluations.
+    close to the threshold; on a steep curve it continues within the same number of evaluations.
 
     Args:
         observations: what is known so far; the first `free` cost nothing (the dense model).

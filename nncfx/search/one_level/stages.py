@@ -44,7 +44,7 @@ def search_level(  # noqa: PLR0913 (the front door: one word per setting, each w
     Raises:
         SearchError: the dense model is below the threshold, the first four trials failed, or the
             journal belongs to another search.
-        MachineError: memory, disk or device failed; run again, it goes on from the journal.
+        MachineError: memory, disk or device failed; run again, it continues from the journal.
         ArgumentError: `at_zero` or `threshold` is not finite.
         MissingExtraError: BoTorch is not installed.
 

@@ -20,7 +20,7 @@ class Study(Journaled[Trial]):
     The journal is a text file of JSON lines. The first line is the header: format, version, and
     what must not change between runs (settings, seed, a fingerprint of model and data). Each
     further line is one trial, appended and fsync'ed as the trial ends. Opening an existing
-    journal with the same header goes on where it stopped; finished trials are not run again.
+    journal with the same header continues where it stopped; finished trials are not run again.
     A torn last line, left by a process killed while writing, is dropped (see `notes`).
 
     A study holds a lock on its journal until `close` (it is a context manager).

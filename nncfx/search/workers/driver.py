@@ -69,7 +69,7 @@ class Driver(Generic[T]):
 
         Raises:
             MachineError: memory, disk or device failed, or the worker of one trial died again
-                and again; what is under way is given again when the search goes on.
+                and again; what is under way is given again when the search continues.
         """
         waiting = list(self.study.leases)
         under_way: dict[int, Lease] = {}

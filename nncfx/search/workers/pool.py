@@ -36,7 +36,7 @@ class Worker(Protocol):
 
 
 class Pool(Executor, Closing):
-    """Workers that are started anew and kept until `close`."""
+    """Workers that are started fresh and kept until `close`."""
 
     _died: type[Exception]
     """What the future of a task raises when its worker has died."""

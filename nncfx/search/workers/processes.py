@@ -19,7 +19,7 @@ from nncfx.search.workers.worker import Workplace, begin, end_with_parent, evalu
 
 @final
 class LocalExecutor(Pool):
-    """Evaluates on processes of this machine, started anew (spawned) and kept until `close`.
+    """Evaluates on processes of this machine, started fresh (spawned) and kept until `close`.
 
     Each worker is a pool of one process of `concurrent.futures`, so that one that dies takes no
     other with it. What they evaluate is passed through a file, once. A program that uses it keeps

@@ -20,7 +20,7 @@ class RayExecutor(Pool):
 
     `ray.init(...)` says on which cluster; without it, one is started on this machine. What is
     evaluated is put into Ray's object store once. `quiet` stops the actors on the machine of the
-    driver, where times are measured; those on other machines go on.
+    driver, where times are measured; those on other machines continue.
 
     Args:
         workers: how many, at least 1.

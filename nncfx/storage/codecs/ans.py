@@ -3,9 +3,9 @@
 A stream is the table of frequencies, the number n of lanes and the number of words as varints,
 the n states as uint32, then the words as uint16. Symbol i belongs to lane i % n. To read a symbol,
 a lane with the state x takes the slot `x % 2**R` (frequencies add up to 2**R), finds the symbol
-whose slots `start .. start + f - 1` it is one of, and goes on with `f * (x >> R) + slot - start`;
-if that is below 2**16, it becomes that times 2**16 plus the next word. Lanes take turns, in order.
-At the end every state is 2**16 again and no word is left.
+whose slots `start .. start + f - 1` it is one of, and continues with `f * (x >> R) + slot -
+start`; if that is below 2**16, it becomes that times 2**16 plus the next word. Lanes take turns,
+in order. At the end every state is 2**16 again and no word is left.
 
 Source: Duda (2013), Asymmetric numeral systems; Giesen (2014), Interleaved entropy coders.
 """

@@ -84,7 +84,7 @@ def level_means() -> tuple[int, ...]:
 def level_odds() -> NDArray[np.int32]:
     """Return the odds that each level begins with, `LEVELS x 2`, in 2**20ths.
 
-    They are those of not being zero, and of going on after that, under a two-sided geometric
+    They are those of not being zero, and of continuing after that, under a two-sided geometric
     distribution of the level's mean magnitude.
     """
     odds = []

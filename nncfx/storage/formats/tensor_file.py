@@ -22,7 +22,7 @@ _KEPT_NUMBERS = 1 << 19
 class TensorFile(Closing):
     """The tensors of a file by name, each read from the mapped file when it is asked for.
 
-    A tensor is decoded anew at every read, and only its segment (itself, or neighbours of up
+    A tensor is decoded again at every read, and only its segment (itself, or neighbours of up
     to 4,096 bytes) is read and checked. Beside the tensor that takes no more than
     `decode_words` says. Where small tensors share a context-coded stream, the others of it are
     decoded as well, and each is kept for its first read while no other stream is read. Close it,

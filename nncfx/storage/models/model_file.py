@@ -88,8 +88,8 @@ def save(
         model: Any model, also wrapped or thinned, on any device but `meta`.
         signed_zeros: True keeps -0.0 apart from 0.0. Weights that were masked by multiplication
             are full of it, and their signs can double the file; by default it becomes 0.0.
-        integers: False writes quantized weights as the floats that training would go on with, and
-            the grids that are learned as such.
+        integers: False writes quantized weights as the floats that training would continue with,
+            and the grids that are learned as such.
         mode: `small` codes each integer in the context of its neighbours: files are some 10 %
             smaller and numba (`pip install nncfx[codec]`) reads about 10 to 30 M weights a
             second, but plain Python 10,000. `fast` reads 100 M and more, and needs only numpy.

@@ -40,29 +40,29 @@ def prune_checkpoint(
     criterion: Criterion = "l2norm",
     align: int = 1,
 ) -> Path:
-    """Take neurons and heads out of a transformers checkpoint; transformers reads what is written.
+    """Remove neurons and heads from a transformers checkpoint; transformers reads what is written.
 
     Channels are found without weights; groups are scored, and tensors cut, as they are read. Each
     layer loses the same fraction of its neurons and of its heads (with their keys and values),
     those of the smallest score, since a config has one number for all layers. More heads stay
     where the config does not allow that number: a Llama's divides its width. Nothing is compared:
     that would take both models. `quantize_checkpoint` takes the result. A run that was killed
-    goes on behind the last shard that is whole on disk.
+    continues after the last shard that is whole on disk.
 
     Args:
         source: A folder with config.json and safetensors, as `save_pretrained` writes it.
         target: A folder without weights; with shards of the same settings, made of the same model,
-            it is gone on with.
-        level: Fraction of the groups of each set that goes, in [0, 1); at least one stays.
+            it is continued.
+        level: Fraction of the groups of each set that is removed, in [0, 1); at least one stays.
         criterion: How a group's weights are scored, as for `group_scores`.
-        align: Neurons that stay are a multiple of this, if any go.
+        align: Neurons that stay are a multiple of this, if any are removed.
 
     Returns:
         `target`.
 
     Raises:
-        ArgumentError: `level` or `criterion` is none, no channels can go, or the config has no
-            number for the widths of a layer that loses some.
+        ArgumentError: `level` or `criterion` is none, no channels can be removed, or the config
+            has no number for the widths of a layer that loses some.
         StorageError: a file cannot be read or written, or `target` holds other weights.
         CompressionError: a score is NaN.
     """

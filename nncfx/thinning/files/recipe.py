@@ -129,7 +129,7 @@ def rebuild(
         recipe: what thinning took away.
         state_dict: that of the thin model. None: the weights of `model` that stay.
         most_bytes: so much memory may the arguments take on which modules that became graphs are
-            traced again. Their shapes stand in the recipe, so that a file of a stranger's could
+            traced again. Their shapes stand in the recipe, so that a file from a stranger could
             ask for any.
 
     Raises:
@@ -197,7 +197,7 @@ def recipes_of(model: nn.Module) -> tuple[ThinRecipe, ...]:
 def thin_optimizer(
     optimizer: Optimizer, model: nn.Module, thinned: nn.Module, recipe: ThinRecipe
 ) -> None:
-    """Let an optimizer go on with the thinned model, in place: momentum and moments shrink along.
+    """Let an optimizer continue with the thinned model: momentum and moments shrink, in place.
 
     Args:
         optimizer: holds parameters of `model`.

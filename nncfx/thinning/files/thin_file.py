@@ -24,7 +24,7 @@ def save_thinned(
     *,
     signed_zeros: bool = False,
 ) -> SavedFile:
-    """Write a thin model as a `.nncfx` file that `load_thinned` makes the model of again.
+    """Write a thin model as a `.nncfx` file, from which `load_thinned` makes it again.
 
     Args:
         path: The file; one that exists is replaced.

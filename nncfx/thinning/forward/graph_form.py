@@ -19,7 +19,7 @@ class GraphForm(fx.GraphModule):
     Parameters, buffers, submodules, hooks and attributes are the module's, used by the graph or
     not, so that keys of the `state_dict` stay. Methods other than `forward` are not there.
     It is pickled with its graph, and so with what depends on `training`; torch's own class would
-    write Python code and trace that anew.
+    write Python code and trace that again.
     """
 
     @override

@@ -51,7 +51,7 @@ def inputs_from(
     Raises:
         ArgumentError: an input could not be described when the file was written.
         StorageError: `description` is damaged, or the inputs would take more than 1 GiB: a file
-            of a stranger's could ask for any size.
+            from a stranger could ask for any size.
     """
     try:
         asked = _bytes(description)

@@ -53,7 +53,7 @@ def require_shapes(model: nn.Module, taker: str) -> None:
 
 
 def parametrization_mend(model: nn.Module) -> str:
-    """Return what to do about weights that modules compute anew in each forward; "" if none do.
+    """Return what to do about weights that modules compute again in each forward; "" if none do.
 
     >>> parametrization_mend(nn.Linear(2, 2))
     ''

@@ -16,7 +16,7 @@ def no_nncf_trace() -> Iterator[None]:
 
     What a call inside returns counts as what its first tensor argument was, so that the graph
     stays connected. Nothing inside can be hooked; the model computes what it did.
-    A function of somebody else's is left out without changing its source: wherever it is looked
+    A function of a library is left out without changing its source: wherever it is looked
     up, put the decorated one, as in `library.nms = no_nncf_trace()(library.nms)`.
 
     >>> from nncfx.tracing import trace

@@ -212,7 +212,7 @@ def named_integers(
 
 @contextmanager
 def _without_caches() -> Iterator[None]:
-    """Let libraries that are imported compute sizes anew in each call."""
+    """Let libraries that are imported compute sizes again in each call."""
     cached = [
         (module, name, vars(module)[name])
         for module, name in ((sys.modules.get(one), name) for one, name in _CACHES.items())

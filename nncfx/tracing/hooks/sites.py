@@ -95,12 +95,12 @@ Site: TypeAlias = WeightSite | PreSite | PostSite
 
 @dataclass(frozen=True)
 class Insertion:
-    """A hook to stand at a site.
+    """A hook for a site.
 
     Attributes:
         site: Where.
         hook: Takes the tensor at the site and returns the one to use instead, of the same shape,
-            dtype and device. It may have parameters of its own, and may stand at several sites.
+            dtype and device. It may have parameters of its own, and may be used at several sites.
             A `CallHook` is told of each call of the model as well.
         priority: Order at the site, smaller first; see `Priority`.
         algorithm: Whose hook it is; names it in the `state_dict` and for removal. Not empty,
