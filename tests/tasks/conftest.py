@@ -77,9 +77,14 @@ def broken():
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def search() -> dict[str, Any]:
     """Return the section of a short search."""
+    return short_search()
+
+
+def short_search() -> dict[str, Any]:
+    """Return a section of its own for each caller, who may change it."""
     return {
         "objective": "macs",
         "schemes": [{"name": "FilterPrune"}],
@@ -107,10 +112,10 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="module")
-def searched(search: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a task, and of the search that has been run from it, in `out`."""
     folder = tmp_path_factory.mktemp("searched")
-    run_task(read_task(written(folder, search=search)), folder / "out")
+    run_task(read_task(written(folder, search=short_search())), folder / "out")
     return folder
 
 
