@@ -43,7 +43,7 @@ def plain_tensor(name: str, value: object) -> torch.Tensor:
         raise StorageError(
             f"Tensor {name!r} ({value.dtype}, {value.layout}, on {value.device}) cannot be "
             f"stored; a file holds dense tensors with values, of {', '.join(NAMES.values())}. "
-            "Cast it, or register it with persistent=False and let the model make it anew."
+            "Cast it, or register it with persistent=False and let the model create it again."
         )
     return value.detach()
 
