@@ -22,7 +22,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -179,10 +179,22 @@ def _mean(run: Run, data: Path) -> nn.Module:
     return networks[0]
 
 
+class MeanOf(nn.Module):
+    """Answers the mean of what several networks answer."""
+
+    def __init__(self, networks: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return torch.stack([network(images) for network in self.networks]).mean(0)
+
+
 def _teacher(run: Run, data: Path) -> nn.Module:
-    if run.teacher:
-        return _of_results(run.teacher, run, data)
-    return PRETRAINED[run.network].load(data)
+    if not run.teacher:
+        return PRETRAINED[run.network].load(data)
+    names = [run.teacher] if isinstance(run.teacher, str) else run.teacher
+    return MeanOf(_of_results(name, run, data) for name in names)
 
 
 class Runner:

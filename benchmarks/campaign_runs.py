@@ -27,7 +27,8 @@ class Run:
         steps: Optimizer steps.
         start: The result file, in float16 and without its ending, whose network is trained on,
             thin if it is; the dense network if empty.
-        teacher: The result file whose network teaches; the dense network if empty.
+        teacher: The result file whose network teaches, or several, whose mean answers do; the
+            dense network if empty.
         begin: The level at the beginning: that of `start`.
         bits: A result file for each: 16 for float16, fewer for weights that share a codebook of
             so many bits in each layer, found after training; of "quantization", the bits of
@@ -65,7 +66,7 @@ class Run:
     steps: int
     minutes: float
     start: str = ""
-    teacher: str = ""
+    teacher: str | Sequence[str] = ""
     begin: float = 0.0
     bits: Sequence[int] = (16,)
     seed: int = 0
