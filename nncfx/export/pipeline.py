@@ -8,7 +8,7 @@ from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.export.ir.integer_weights import integer_weights, store
 from nncfx.export.passes.clamps import clamp_by_quantizers
 from nncfx.export.passes.constant_folding import store_constant_values
-from nncfx.export.passes.dead_branches import leave_out_dead_branches
+from nncfx.export.passes.dead_branches import leave_out_dead_branches, merge_constant_sums
 from nncfx.export.passes.embeddings import look_up_integers, share_tied_tables
 from nncfx.export.passes.float32_upcast import upcast_to_float32
 from nncfx.export.passes.folded_norms import fold_batch_norms
@@ -130,6 +130,12 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         name="leave_out_dead_branches",
         reason="thinning leaves a channel of a branch that is pruned whole; its sum is a constant",
         run=lambda draft: leave_out_dead_branches(draft.model),
+        always=True,
+    ),
+    ExportPass(
+        name="merge_constant_sums",
+        reason="blocks whose branches are dead leave sums and rectifiers that are one of each",
+        run=lambda draft: merge_constant_sums(draft.graph),
         always=True,
     ),
     ExportPass(
