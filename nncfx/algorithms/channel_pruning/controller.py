@@ -290,6 +290,8 @@ class ChannelPruningController(Controller):
         ranking = self._subject.choice.ranking
         scores = self._scores() if ranking is None else []
         masks_at = functools.partial(self._masks_at, scores=scores)
+        if not level:
+            return masks_at(0.0)
         low, high = 0.0, 1.0 - 2**-20
         reached = costs.saved(masks_at(high))
         if reached < level:

@@ -59,11 +59,15 @@ def aligned_count(
     """
     if count >= size:
         return size
-    allowed = [n for n in range(minimum, size) if alignment.allows(n * each)] + [size]
+
+    def allowed(counts: range) -> int | None:
+        return next((n for n in counts if alignment.allows(n * each)), None)
+
     if alignment.down:
-        return max((n for n in allowed if n <= count), default=allowed[0])
+        below = allowed(range(count, minimum - 1, -1))
+        return below or allowed(range(minimum, size)) or size
     least = max(count, minimum)
-    coarse = next(n for n in allowed if n >= least)
+    coarse = allowed(range(least, size)) or size
     step = alignment.step
     if step is None or _MOSTLY * (size - count) <= size - coarse:
         return coarse
