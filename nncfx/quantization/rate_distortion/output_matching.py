@@ -1,4 +1,4 @@
-"""Norms and biases that make up for rounded weights: each output as it was, by least squares."""
+"""Adjust norms and biases by least squares to compensate for rounded weights."""
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -29,13 +29,13 @@ def match_outputs(
     *,
     forward: Forward | None = None,
 ) -> None:
-    """Let norms and biases of `model`, in place, bring outputs close to those of `reference`.
+    """Adjust norms and biases of `model`, in place, to match the outputs of `reference`.
 
-    Each norm gets the scale and shift of every channel that bring its outputs closest to those of
-    the same norm in `reference`, the model before rounding; each linear layer or convolution with
-    a bias gets their mean. Norms and layers that follow see inputs that are matched already.
-    Modules that a forward calls more than once stay. Both are in evaluation mode and run on
-    `batches`, by `forward`; each is matched by itself, and the changes are averaged.
+    Each norm gets the scale and shift per channel that bring its outputs closest to those of the
+    same norm in `reference`, the model before rounding; the bias of each linear layer or
+    convolution is shifted to give the same means. Later norms and layers read matched inputs.
+    Modules that a forward calls more than once are not changed. Both models must be in evaluation
+    mode; `forward` calls them with a batch. Each batch is matched in turn.
 
     Source: Nagel et al. 2019, Data-free quantization through weight equalization and bias
     correction, section 4.2, with the scale as well.
@@ -92,7 +92,7 @@ def _axis(module: nn.Module) -> int:
 
 
 def _affine(module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
-    """Return the weight and the bias that may change; (None, None) of other modules."""
+    """Return the weight and the bias that can be adjusted, or None for each that cannot."""
     own = module._parameters  # noqa: SLF001 (as stored, without hooks)
     if type(module) in _BIASED:
         return None, own.get("bias")
