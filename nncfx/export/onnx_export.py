@@ -341,7 +341,7 @@ def _argument(name: str, wanted: Mapping[str, object]) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress what the exporter prints, warns and logs; failures still raise errors."""
+    """Suppress output, warnings and log messages of the exporter; failures still raise errors."""
     known = logging.root.manager.loggerDict
     names = [name for name in known if name.split(".")[0] in _CHATTY]
     loggers = [one for name in names if not (one := logging.getLogger(name)).disabled]

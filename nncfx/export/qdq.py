@@ -81,7 +81,7 @@ def _clipped(integers: "ir.Value", grid: Grid, node: "ir.Node", graph: "ir.Graph
     import onnx_ir as ir
 
     quantize, dtype = integers.producer(), integers.dtype
-    assert quantize is not None and dtype is not None  # noqa: S101, PT018 (it was made just now)
+    assert quantize is not None and dtype is not None  # noqa: S101, PT018 (a new node has both)
     # ONNX Runtime has Clip for integers of 8 and 32 bits, but not of 16
     clipped = dtype if dtype.itemsize == 1 else ir.DataType.INT32
     bounds = [

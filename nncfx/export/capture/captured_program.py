@@ -308,7 +308,7 @@ def _difference(model: nn.Module, program: Callable[..., Any], call: Call) -> fl
     try:
         with preserved(model):
             found = tensors_in(program(*args, **kwargs))
-    except Exception:  # noqa: BLE001 (a size that it has fixed does not fit what it reads)
+    except Exception:  # noqa: BLE001 (a size that the program has fixed does not fit its inputs)
         return float("inf")
     pairs = list(zip(wanted, found, strict=True))
     if any(one.numel() != other.numel() for one, other in pairs):

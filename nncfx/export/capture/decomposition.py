@@ -67,7 +67,7 @@ class QuicklyDecomposed(ExportedProgram):
 def _is_plain(program: ExportedProgram) -> bool:
     signature = program.graph_signature
     inputs = [node for node in program.graph.nodes if node.op == "placeholder"]
-    # an output that is an input, or a number, would need a node of its own
+    # an output that is an input or a number would need an extra node
     outputs = program.graph.output_node().args[0]
     return (
         len({one.meta["val"].fake_mode for one in inputs if _is_fake(one.meta.get("val"))}) == 1

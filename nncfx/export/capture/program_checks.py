@@ -30,7 +30,7 @@ def check_captured(program: torch.export.ExportedProgram, shapes: Shapes) -> Non
         shapes: The shapes that its quantizers read in the run.
 
     Raises:
-        ExportError: the message says what.
+        ExportError: the program is refused; the message gives the reason.
     """
     _check_unsupported_arguments(program)
     _check_quantizer_inputs(program, shapes)

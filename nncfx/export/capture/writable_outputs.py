@@ -1,4 +1,4 @@
-"""Remove outputs that a file cannot hold, such as caches, from what a model returns."""
+"""Remove outputs of a model that a file cannot hold, such as caches."""
 
 import contextlib
 import logging
@@ -26,7 +26,7 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
     `numbers=False`, numbers and strings among them are left out and logged as well.
 
     Raises:
-        ExportError: on a call of `model` none of whose outputs can be written.
+        ExportError: when `model` is called and no output can be written.
     """
     told: set[str] = set()
 

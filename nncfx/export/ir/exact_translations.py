@@ -65,7 +65,7 @@ def _logaddexp2(self: Any, other: Any) -> Any:
 
 
 def _excess(distance: Any) -> Any:
-    """Return `log(1 + exp(-distance))`, what the smaller term adds to the logarithm of a sum.
+    """Return `log(1 + exp(-distance))`, the part of the smaller term in the logarithm of a sum.
 
     ONNX Runtime has no Softplus of float64.
     """

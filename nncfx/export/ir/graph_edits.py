@@ -56,7 +56,7 @@ def shared_constant(
 ) -> "ir.Value":
     """Return the constant `name` if it holds `array` already; else store it as `add_constant`.
 
-    Use it for constants of several layers that no runtime rewrites for one of them.
+    Use it for constants that several layers read and no runtime rewrites for one of them.
     """
     known = constant_of(graph.initializers.get(name))
     if known is not None and known.dtype == array.dtype and np.array_equal(known, array):

@@ -61,8 +61,8 @@ def store_constant_values(model: "ir.Model") -> None:
 def _part_constants(graph: "ir.Graph") -> bool:
     """Replace each `Split` of a constant by its parts; return whether there was one.
 
-    An example are the three weights of attention. onnxscript only folds nodes with one output, so
-    the parts would stay in float.
+    Attention, for example, splits a constant into three weights. onnxscript only folds nodes with
+    one output, so the parts would stay in float.
     """
     parted = False
     for node in nodes_of(graph, "Split"):

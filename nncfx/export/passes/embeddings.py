@@ -30,7 +30,7 @@ _MIDDLE: Final = 128
 def look_up_integers(
     model: "ir.Model", weights: list[IntegerWeight], target: Target
 ) -> list[IntegerWeight]:
-    """Replace each look-up in a dequantized table by a look-up of integers that dequantizes later.
+    """Replace each look-up in a dequantized table by a look-up of integers, dequantized later.
 
     A `DequantizeLinear` of the table would be recomputed in every run. For a table with one scale
     per row, the file looks up integers and scales; for a table in blocks, it uses ONNX Runtime's
