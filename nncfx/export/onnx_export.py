@@ -103,8 +103,8 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     weights that the target computes in float anyway.
 
     The file is checked before it gets its name, so no half-written or rejected file ever appears
-    at `path`. Weights of 256 MiB or more go into a second file (`path` + `.data`). Nodes are named
-    after the modules that they compute.
+    at `path`. Weights of more than 256 MiB go into a second file (`path` + `.data`). Nodes are
+    named after the modules that they compute.
 
     Args:
         model: any `nn.Module`, wrapped by nncfx or not.

@@ -89,7 +89,7 @@ def save(
         signed_zeros: True keeps -0.0 distinct from 0.0. Weights masked by multiplication contain
             many -0.0, whose signs can double the file; by default they become 0.0.
         integers: False writes quantized weights as the floats from which training would continue,
-            and learned grids unrounded.
+            and the parameters of learned grids.
         mode: `small` codes each integer in the context of its neighbours: files are some 10 %
             smaller, and numba (`pip install nncfx[codec]`) reads about 10 to 30 M weights per
             second, but plain Python only 10,000. `fast` reads 100 M and more, and needs only

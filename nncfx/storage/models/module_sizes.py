@@ -150,7 +150,7 @@ _KINDS: dict[type[nn.Module], _Kind] = {
 SIZE_ATTRIBUTES: Mapping[type[nn.Module], tuple[str, ...]] = {
     kind: entry.attributes for kind, entry in _KINDS.items()
 }
-"""Size attributes per torch.nn type; a subclass, also of wrapping, has those of its base."""
+"""Size attributes per torch.nn type; a subclass (also a wrapped one) has those of its base."""
 
 
 def _kind_of(module: nn.Module) -> _Kind | None:
