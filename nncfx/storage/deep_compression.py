@@ -1,6 +1,6 @@
-"""Deep Compression's `.net` layout, read and written byte for byte.
+"""Read and write Deep Compression's `.net` layout, byte for byte.
 
-A file has no names and no shapes; the caller gives them. It is, little-endian: one uint32 per
+A file has no names and no shapes; the caller gives them. It holds, little-endian, one uint32 per
 layer, its number of entries; then per layer the codebook (2**bits float32, the first 0.0), the
 bias (float32), the codes (`bits` wide, low bits of a byte first) and the gaps (4 bits, low
 nibble first). Entries are the non-zero weights in C order and the fillers between them.
@@ -31,7 +31,7 @@ LONGEST_GAP = 15
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """The entries of a layer as its file has them: one code in [0, 2**bits) and one gap each."""
+    """The entries of a layer as stored in the file: one code in [0, 2**bits) and one gap each."""
 
     codes: Codes
     gaps: Codes
@@ -45,8 +45,8 @@ class Layer:
         weight: float32, of the shape given to `decode`.
         bias: float32, one per output channel, `weight.shape[0]`.
         codebook: float32, 2**bits values; the first is 0.0, reserved for fillers.
-        entries: What `decode` read. Several codes may have the same value, so only these
-            give the same file again; None lets `encode` choose the lowest code.
+        entries: The entries that `decode` read. Several codes can have the same value, so only
+            these entries reproduce the file; with None, `encode` chooses the lowest code.
     """
 
     weight: Floats
@@ -66,7 +66,7 @@ def decode(data: bytes, layers: Sequence[LayerSpec]) -> dict[str, Layer]:
             Deep Compression has 8 bits for convolutions and 4 for fully connected layers.
 
     Raises:
-        StorageError: The file is cut off, has bytes left over, or does not fit `layers`.
+        StorageError: The file is truncated, has bytes left over, or does not fit `layers`.
     """
     _check_layers(layers)
     source = ByteReader(data)
@@ -141,7 +141,7 @@ def _scatter(entries: Entries, codebook: Floats, size: int) -> Floats:
 
 
 def encode(decoded: Mapping[str, Layer], layers: Sequence[LayerSpec]) -> bytes:
-    """Return the `.net` file of `decoded`; what `decode` gave comes back byte for byte.
+    """Return the `.net` file of `decoded`; the output of `decode` is reproduced byte for byte.
 
     Args:
         decoded: Layers by name. Without `entries`, every non-zero weight must be in the
@@ -149,8 +149,8 @@ def encode(decoded: Mapping[str, Layer], layers: Sequence[LayerSpec]) -> bytes:
         layers: As for `decode`.
 
     Raises:
-        StorageError: A layer is missing or left over, has another shape than `layers` say, a
-            weight that is not in its codebook, or entries that contradict its weight.
+        StorageError: A layer is missing or left over, its shape differs from that in `layers`, a
+            weight is not in its codebook, or its entries contradict its weight.
     """
     _check_layers(layers)
     names = [name for name, _, _ in layers]
@@ -222,7 +222,7 @@ def _new_entries(flat: Floats, codebook: Floats) -> Entries:
     positions = np.flatnonzero(flat)
     gaps, filler = to_gaps(positions, LONGEST_GAP)
     words, book = flat[positions].view("<u4"), np.ascontiguousarray(codebook).view("<u4")
-    # Stable order and a search from the left: of equal values the lowest code is chosen.
+    # The stable sort and the search from the left choose the lowest code among equal values.
     order = np.argsort(book, kind="stable")
     found = np.minimum(np.searchsorted(book[order], words), book.size - 1)
     chosen = order[found]

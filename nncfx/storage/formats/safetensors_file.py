@@ -1,7 +1,7 @@
-"""safetensors files to `.nncfx` and back, tensor by tensor and without torch.
+"""Convert safetensors files to `.nncfx` and back, tensor by tensor and without torch.
 
-The Rust library of safetensors reads a whole file into memory, or only formats that numpy has;
-this reads any format from a mapped file, one tensor at a time.
+The Rust library of safetensors reads a whole file into memory, or only formats that numpy
+supports; this module reads any format from a mapped file, one tensor at a time.
 
 Source: the README of safetensors, "Format".
 """
@@ -27,10 +27,10 @@ from nncfx.storage.formats.whole_file import SavedFile, naming, write_whole
 from nncfx.untrusted import read_json
 
 _LENGTH = struct.Struct("<Q")
-_LARGEST_HEADER = 100_000_000  # of safetensors itself
+_LARGEST_HEADER = 100_000_000  # the limit of safetensors itself
 _OURS = "nncfx"
 _PARTS = frozenset({"same", "sizes", "metadata"})
-"""The key of a safetensors file's metadata under which what only a `.nncfx` file has is kept."""
+"""The parts of a `.nncfx` file that a safetensors file keeps in its metadata, under `_OURS`."""
 
 
 def pack_safetensors(
@@ -42,24 +42,24 @@ def pack_safetensors(
 ) -> SavedFile:
     """Write the tensors of the safetensors file `source` as the `.nncfx` file `target`.
 
-    Lossless: the bits come back. The text metadata is kept. Beside the compressed bytes one
-    tensor is in memory at a time.
+    The conversion is lossless, bit for bit, and keeps the text metadata. In addition to the
+    compressed bytes, only one tensor is in memory at a time.
 
     Args:
         source: A safetensors file.
-        target: The file to write; one that exists is replaced.
+        target: The file to write; an existing file is replaced.
         signed_zeros: False writes -0.0 as 0.0, as in `save`.
-        mode: Of the codecs, as in `save`.
+        mode: The choice of codecs, as in `save`.
 
     Raises:
-        StorageError: `source` is no safetensors file or has a format that a `.nncfx` file
-            cannot hold, or `target` cannot be written.
+        StorageError: `source` is not a safetensors file or has a number format that a `.nncfx`
+            file cannot hold, or `target` cannot be written.
     """
     tensors = _Safetensors(source, signed_zeros=signed_zeros)
     text = dict(tensors.metadata)
     with naming(source):
         ours = _own(text.get(_OURS, "{}"))
-    if ours is None:  # of a checkpoint, which has its own under this name: it stays as it is
+    if ours is None:  # a checkpoint has its own metadata under this name, which stays as it is
         ours = {}
     else:
         text.pop(_OURS, None)
@@ -79,13 +79,13 @@ def unpack_safetensors(
 ) -> SavedFile:
     """Write the tensors of the `.nncfx` file `source` as the safetensors file `target`.
 
-    Tied tensors are written once under each of their names. What safetensors has no place for
-    (module sizes, metadata) stands as JSON in the text metadata under "nncfx", and
-    `pack_safetensors` takes it from there. One tensor is in memory at a time.
+    Tied tensors are written once under each of their names. Module sizes and metadata, for which
+    safetensors has no place, become JSON in the text metadata under "nncfx", from which
+    `pack_safetensors` restores them. One tensor is in memory at a time.
 
     Args:
         source: A `.nncfx` file.
-        target: The file to write; one that exists is replaced.
+        target: The file to write; an existing file is replaced.
         max_bytes: The most memory that one tensor may take, as in `TensorFile`.
 
     Raises:
@@ -130,7 +130,7 @@ def _text_metadata(file: TensorFile) -> dict[str, str]:
 
 
 def _own(text: str) -> dict[str, Any] | None:
-    """Return what `unpack_safetensors` wrote for the container; None if others did."""
+    """Return the data that `unpack_safetensors` wrote for the container; None if it did not."""
     try:
         found = read_json(text)
     except ValueError as error:
@@ -146,7 +146,7 @@ def _own(text: str) -> dict[str, Any] | None:
 
 @final
 class _Safetensors(Mapping[str, BitTensor]):
-    """The tensors of a safetensors file, each copied from the mapped file when it is asked for."""
+    """The tensors of a safetensors file, each copied from the mapped file on access."""
 
     def __init__(self, path: str | os.PathLike[str], *, signed_zeros: bool) -> None:
         self._path = path
@@ -171,7 +171,7 @@ class _Safetensors(Mapping[str, BitTensor]):
         )
 
     def leave_out(self, name: str) -> None:
-        """Forget the tensor `name`, of which another one is a copy."""
+        """Leave out the tensor `name`, a copy of another tensor."""
         self._require(self._entries.pop(name, None) is not None, f"it has no tensor {name!r}")
 
     @override
