@@ -36,7 +36,7 @@ def wrap(
     *,
     further_inputs: Sequence[ExampleInputs] = (),
 ) -> NNCFNetwork:
-    """Trace `model` once and return the same object, now also an `NNCFNetwork`.
+    """Trace `model` once and return `model` itself, now also an `NNCFNetwork`.
 
     Its class becomes a subclass of `NNCFNetwork` and of its own class. Its forward, parameters
     and `state_dict` do not change, and everything that nncfx adds is in `model.nncf`. Without
@@ -177,7 +177,7 @@ def _stateless_copy(module: nn.Module) -> nn.Module:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Undo `wrap` and return the same `model`, with the parameters it has now.
+    """Undo `wrap` and return `model` itself, with the parameters it has now.
 
     The hooks are removed; to keep their effect on the weights, use `nncfx.strip`.
 
