@@ -203,7 +203,7 @@ class _Search:
         )
 
     def _bound(self, branch: _Branch) -> float:
-        """Return an upper bound of what the open sets add: one per clique of conflicting sets."""
+        """Return an upper bound of the cost that open sets add, one per clique of conflicts."""
         bound = 0.0
         common: list[int] = []
         for position in branch.open:
