@@ -48,7 +48,7 @@ def trace(
         train: Trace in training mode; else in evaluation mode, whatever mode the model is in.
 
     Raises:
-        ArgumentError: `example_inputs` is none of these.
+        ArgumentError: `example_inputs` has no accepted form.
         TracingError: the model rejects the inputs (its own error is the cause), or returns
             no tensor.
 
