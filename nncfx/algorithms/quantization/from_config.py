@@ -140,9 +140,7 @@ def _of_role(entry: RangeInitializer, role: str) -> RangeInitializer:
 
 
 def _request(entry: RangeInitializer, planned: PlannedQuantizer) -> RangeRequest:
-    if (
-        entry.type is None
-    ):  # unlike NNCF's means, these clip nothing that training would have to recover
+    if entry.type is None:  # unlike NNCF's means, clip nothing that training must recover
         is_weight = planned.role == "weight"
         return (
             _AS_QUANTIZE.weight_range_of(planned) if is_weight else _AS_QUANTIZE.activation_range
