@@ -28,9 +28,7 @@ def average_gradients(model: nn.Module) -> None:
     for parameter in new:
         setattr(parameter, _AVERAGED, True)
         is_learned = parameter.requires_grad
-        hooked: Any = (
-            parameter.requires_grad_()
-        )  # torch requires it, and frozen parameters may be trained later
+        hooked: Any = parameter.requires_grad_()  # torch requires it; may be trained later
         hooked.register_post_accumulate_grad_hook(average)
         parameter.requires_grad_(is_learned)
 

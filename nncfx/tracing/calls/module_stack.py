@@ -223,9 +223,7 @@ class ModuleStack:
         frame = self.top
         reads_floats = any(one.is_floating_point() for one in inputs)
         call = (site, next_number(self._turns, (frame.key, name, site)))
-        call = self._known.setdefault(
-            call, call
-        )  # share equal tuples, since most layers have the same
+        call = self._known.setdefault(call, call)  # most layers have equal tuples
         rank = next_number(self._ranks, (frame.key, name, reads_floats))
         place = Place(frame.key, call, reads_floats, rank)
         if operation is not None:

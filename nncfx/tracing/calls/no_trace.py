@@ -28,9 +28,7 @@ def no_nncf_trace() -> Iterator[None]:
     >>> trace(Net(), torch.ones(2)).addresses
     ['Net/relu_0']
     """
-    if (
-        torch.compiler.is_compiling()
-    ):  # compiled code supports no context variables and is not traced
+    if torch.compiler.is_compiling():  # no context variables and no traces there
         yield
         return
     token = _LEFT_OUT.set(True)

@@ -135,9 +135,7 @@ def _without_moving(modules: Sequence[nn.Module]) -> Iterator[None]:
     writes to parameters stay, and so do new modules.
     """
     held: list[Any] = [one._parameters for one in modules]  # noqa: SLF001 (as torch's own walk)
-    tables = [
-        (one, one.copy()) for one in held if isinstance(one, dict)
-    ]  # a ScriptModule has another type
+    tables = [(one, one.copy()) for one in held if isinstance(one, dict)]  # not of scripts
     below: list[Any] = [one._modules for one in modules]  # noqa: SLF001 (as above)
     children = [(one, one.copy()) for one in below if isinstance(one, dict) and one]
     every = chain.from_iterable(own.values() for _, own in tables)

@@ -40,9 +40,7 @@ class ParameterWrites:
         Their values are saved for `undo`.
         """
         written = args[0] if args and changes_its_first(name) else kwargs.get("out")
-        return (
-            [] if written is None else self.hold(tensors_in(written))
-        )  # several for torch._foreach_add_
+        return [] if written is None else self.hold(tensors_in(written))  # or a list of them
 
     def hold(self, written: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """Save the values of the parameters that share memory with `written`; return these."""

@@ -74,9 +74,7 @@ def passed_around(
         callers: texts by dotted name of a module.
         see: called with a tensor and the text.
     """
-    running: set[nn.Module] = (
-        set()
-    )  # sequences in progress, whose inner tensors are not visible to the caller
+    running: set[nn.Module] = set()  # sequences, whose inner tensors the caller cannot see
 
     def tell(text: str, around: Collection[nn.Module], values: Any) -> None:
         if running.isdisjoint(around):
