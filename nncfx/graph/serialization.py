@@ -1,4 +1,4 @@
-"""The parts of a graph as JSON text and back."""
+"""Write the parts of a graph as JSON text and read them back."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ def decode(text: str) -> Parts:
     """Return the parts that `encode` wrote.
 
     Raises:
-        GraphError: `text` is no JSON, is not a graph's, or is of another version.
+        GraphError: `text` is not JSON, not a graph, or of another version.
     """
     try:
         document: Any = read_json(text)
@@ -68,7 +68,7 @@ def decode(text: str) -> Parts:
 
 
 def _check(parts: Parts) -> None:
-    """Check that addresses are unique, and that edges join ports that there are."""
+    """Check that addresses are unique and that edges join existing ports."""
     operations, edges, inputs, outputs = parts
     ports = {one.address: (len(one.inputs), len(one.outputs)) for one in operations}
     if len(ports) < len(operations):

@@ -57,7 +57,7 @@ class ChannelPruningParams(PruningParams):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of a side, a score and a latency that have no say as well."""
+        """Yield the further faults of keys for side, score and latency that have no effect."""
         yield from super().rules()
         if not self.constrained and self.pruning_latency_target is not None:
             yield Fault(

@@ -59,7 +59,7 @@ class EntropyConstraintConfig(InitializedAlgorithmConfig):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of bits that would rise."""
+        """Yield the fault of initial bits below the final bits."""
         if self.params.bits_init < self.bits:
             yield Fault(
                 path="params.bits_init",

@@ -32,7 +32,7 @@ class KnowledgeDistillationConfig(AlgorithmConfig):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of keys that would change nothing."""
+        """Yield the faults of keys that have no effect."""
         if self.type == "mse" and self.temperature != 1:
             yield Fault(
                 path="temperature",

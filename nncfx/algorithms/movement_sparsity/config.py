@@ -1,4 +1,4 @@
-"""The config of movement sparsity: NNCF's grammar."""
+"""The config of movement sparsity, in NNCF's grammar."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class MovementSparsityParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of a warm-up that has no time, and of a threshold that falls."""
+        """Yield the faults of a warm-up of no length and of a falling threshold."""
         if self.warmup_end_epoch <= self.warmup_start_epoch:
             yield Fault(
                 path="warmup_end_epoch",
@@ -99,14 +99,14 @@ class SparseStructure(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of a key that the mode needs, or does not know."""
+        """Yield the faults of keys that the mode requires or does not use."""
         for key, mode, value in (
             ("sparse_factors", "block", self.sparse_factors),
             ("axis", "per_dim", self.axis),
         ):
             if mode == self.mode and value is None:
                 yield Fault(path=key, problem=f"is missing, and mode '{mode}' needs it. Add it.")
-            # NNCF writes the block of a single entry, (1, 1), for 'fine', too
+            # NNCF accepts a block of a single entry, (1, 1), with 'fine' too
             is_single = self.mode == "fine" and value == (1, 1)
             if mode != self.mode and value is not None and not is_single:
                 yield Fault(
@@ -130,7 +130,7 @@ class MovementSparsityConfig(TrainedAlgorithmConfig):
 
     @override
     def with_scopes(self, resolve: ScopeResolver) -> Self:
-        """Return this with its scopes and those of the structures resolved."""
+        """Return this config with its scopes and those of the structures resolved."""
         key = "sparse_structure_by_scopes"
         structures = [
             dataclasses.replace(

@@ -27,7 +27,7 @@ class NMSparsityParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of a pattern that removes nothing."""
+        """Yield a fault if the pattern removes nothing."""
         if self.n >= self.m:
             yield Fault(
                 path="n", problem=f"{self.n} of {self.m} removes nothing. Choose n below m."

@@ -1,4 +1,4 @@
-"""The config of quantization-aware training: NNCF's grammar, and three keys of our own.
+"""The config of quantization-aware training, in NNCF's grammar with additions.
 
 `target`, `ranges_freeze_epoch` and the range types `mse` and `kl` are ours.
 """
@@ -78,7 +78,7 @@ class ActivationQuantizers(WeightQuantizers):
     )
 
     def with_groups(self, resolve: ScopeResolver) -> Self:
-        """Return this, which is 'activations' of an item, with its scopes resolved."""
+        """Return this section, the item's 'activations', with its scopes resolved."""
         groups = [
             list(resolved_scopes(f"activations.unified_scale_ops[{index}]", group, resolve))
             for index, group in enumerate(self.unified_scale_ops or ())
@@ -100,7 +100,7 @@ class RangeParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield a fault where the percentiles leave no range."""
+        """Yield a fault if the percentiles leave no range."""
         if self.min_percentile >= self.max_percentile:
             yield Fault(
                 path="min_percentile",
@@ -193,7 +193,7 @@ class QuantizationInitializer(Section):
     precision: PrecisionInitializer | None = option(None, "how bits are found")
 
     def with_scopes(self, resolve: ScopeResolver) -> Self:
-        """Return this, which is 'initializer' of an item, with the scopes of ranges resolved."""
+        """Return this section, the item's 'initializer', with the scopes of ranges resolved."""
         ranges = tuple(
             with_scopes(one, f"initializer.range[{index}]", resolve)
             for index, one in enumerate(self.range)
@@ -280,12 +280,12 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     @property
     def ranges(self) -> tuple[RangeInitializer, ...]:
-        """How ranges are found, as the initializer says; empty if it does not."""
+        """The initializer's entries that say how ranges are found; empty if there are none."""
         return self.initializer.range if self.initializer else ()
 
     @property
     def precision(self) -> PrecisionInitializer | None:
-        """How each layer gets its bits, as the initializer says."""
+        """The initializer's section that says how each layer gets its bits, if any."""
         return self.initializer.precision if self.initializer else None
 
     @property
@@ -295,7 +295,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     @override
     def within(self, device: str, lr_multiplier: float | None) -> Self:
-        """Return this with the multiplier, and the target that `device` means.
+        """Return this config with the multiplier, and the target of `device` if none is set.
 
         >>> QuantizationConfig().within("GPU", None).target
         'tensorrt'
@@ -316,7 +316,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     @override
     def with_scopes(self, resolve: ScopeResolver) -> Self:
-        """Return this with the scopes of all sections resolved."""
+        """Return this config with the scopes of all sections resolved."""
         scoped = super().with_scopes(resolve)
         return replace(
             scoped,
@@ -336,7 +336,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults between the keys."""
+        """Yield faults of keys that contradict each other."""
         for role, by_scope in (self.scope_overrides or {}).items():
             for scope, override_of in by_scope.items():
                 unknown = set(override_of.get("initializer", {})) - {"range"}

@@ -1,4 +1,4 @@
-"""Refuse an insertion that has no place in the model, before anything changes."""
+"""Validate insertions before anything in the model changes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,11 +17,11 @@ from nncfx.tracing.hooks.store import HookStore
 def check_insertion(
     insertion: Insertion, modules: Mapping[str, nn.Module], graph: NNCFGraph, wiring: Wiring
 ) -> None:
-    """Return if `insertion` can be committed.
+    """Check that `insertion` can be committed.
 
     Raises:
-        ArgumentError: it is no insertion, its site no site, its priority no integer, the hook no
-            module, or the algorithm's name cannot be part of a key.
+        ArgumentError: it is not an insertion, its site, priority or hook has a wrong type, or the
+            algorithm's name cannot be part of a key.
         GraphError: its address, port, module or parameter does not exist, or cannot be hooked.
     """
     _check_types(insertion)
@@ -39,7 +39,7 @@ def check_insertion(
 
 
 def check_algorithm(name: str) -> None:
-    """Return if `name` can be that of a module, whose hooks are the algorithm's.
+    """Check that the algorithm name `name` can name a module.
 
     Raises:
         ArgumentError: it cannot.
@@ -52,10 +52,10 @@ def check_algorithm(name: str) -> None:
 
 
 def check_places(insertions: Iterable[Insertion], model: nn.Module) -> None:
-    """Refuse a model whose weights have other names than when hooks were put in place.
+    """Check that modules with hooks on weights have the same names as when hooks were inserted.
 
     Raises:
-        GraphError: the message names the module.
+        GraphError: a module has another name; the message names it.
     """
     names = {name for name, _ in model.named_modules(remove_duplicate=False)}
     sites = [one.site for one in insertions if isinstance(one.site, WeightSite)]
@@ -69,7 +69,7 @@ def check_places(insertions: Iterable[Insertion], model: nn.Module) -> None:
 
 
 def _check_types(insertion: Any) -> None:
-    """Return if `insertion` and its parts, the hook aside, are what their annotations say."""
+    """Check the types of `insertion` and its parts, except the hook."""
     if not isinstance(insertion, Insertion):
         raise ArgumentError(
             f"A {type(insertion).__name__} cannot be registered. Register insertions: "
@@ -143,7 +143,7 @@ def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wi
 
 
 def _is_at_boundary(site: PreSite | PostSite, boundary: Boundary | None) -> bool:
-    """Return whether a hook around the module's forward sees the tensor at `site`."""
+    """Return whether a hook around the module's forward gets the tensor at `site`."""
     if boundary is None:
         return False
     return boundary.is_result if isinstance(site, PostSite) else site.port in boundary.arguments
