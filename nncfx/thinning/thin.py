@@ -33,7 +33,7 @@ from nncfx.tracing.hooks.dynamic_class import original_class
 _LOGGER = logging.getLogger(__name__)
 
 
-def thin(  # noqa: PLR0913 (public entry point: one argument per setting, each with a default)
+def thin(  # noqa: PLR0913 (entry point: one argument per setting)
     model: nn.Module,
     example_inputs: ExampleInputs | None = None,
     *,
