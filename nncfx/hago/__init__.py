@@ -1,4 +1,4 @@
-"""Quantization by search over a hardware description, simulated and executed in integers."""
+"""Quantization by search over a hardware description, simulated and realized in integers."""
 
 from nncfx.hago.execution.quantizer import Quantizer, create_quantizer
 from nncfx.hago.execution.realization import QuantizedGraph

@@ -1,1 +1,1 @@
-"""Execution of a strategy: simulated in floats, in integers, or exported."""
+"""Execution of a strategy: simulated in floats, realized in integers, or exported."""
