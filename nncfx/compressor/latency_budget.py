@@ -58,7 +58,7 @@ def measured_widths(
         RuntimeFailure: ONNX Runtime rejects the model.
         MissingExtraError: ONNX Runtime or the exporter is not installed.
     """
-    if variants < 2:  # noqa: PLR2004 (a line)
+    if variants < 2:  # noqa: PLR2004 (a line needs two points)
         raise ArgumentError(
             f"variants is {variants}; times between widths are read off several models. Ask for "
             "at least 2."

@@ -105,16 +105,16 @@ def _content(draw: Callable[[], list[Any]]) -> _Facts:
 
 @contextlib.contextmanager
 def _seeded_everywhere() -> Iterator[None]:
-    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (what transforms use)
+    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (used by transforms)
     try:
         with torch.random.fork_rng(devices=[]):
             random.seed(0)
-            np.random.seed(0)  # noqa: NPY002 (what transforms use)
+            np.random.seed(0)  # noqa: NPY002 (used by transforms)
             torch.manual_seed(0)
             yield
     finally:
         random.setstate(state)
-        np.random.set_state(legacy)  # noqa: NPY002 (what transforms use)
+        np.random.set_state(legacy)  # noqa: NPY002 (used by transforms)
 
 
 def _digest(batches: Iterable[Any]) -> tuple[str, int]:

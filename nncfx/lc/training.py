@@ -154,7 +154,7 @@ def check_training(
     """Refuse settings of training that are out of range.
 
     Args:
-        settings: lr, lr_end, clip_norm, momentum, weight_decay, amp; None where not set.
+        settings: lr, lr_end, clip_norm, momentum, weight_decay, amp; None if not set.
         counts: Numbers that must be at least 1, by name.
         factory: The user's optimizer factory, if any.
 

@@ -101,7 +101,7 @@ def select_layers(
         ignored: Dotted module names to leave out, or `{re}` patterns searched in them.
 
     Raises:
-        GraphError: an entry of `ignored` matches no module, or is no regular expression.
+        GraphError: an entry of `ignored` matches no module, or is not a valid regular expression.
         CompressionError: a layer has no plain weight (parametrized, lazy or of another library).
     """
     left_out = matching_modules(model, ignored)
@@ -135,7 +135,7 @@ def matching_modules(model: nn.Module, patterns: Iterable[str]) -> frozenset[str
     A pattern is an exact dotted name, or `{re}` and a regular expression searched in the name.
 
     Raises:
-        GraphError: a pattern matches no module, or is no regular expression.
+        GraphError: a pattern matches no module, or is not a valid regular expression.
     """
     names = [name for name, _ in model.named_modules()]
     found: set[str] = set()

@@ -183,7 +183,7 @@ def _objective(said: Mapping[str, Any], *, maximize: bool) -> Objective:
 
 
 def _facts(trial: Trial) -> ModelFacts:
-    assert trial.measurement is not None  # noqa: S101 (only measured trials are asked)
+    assert trial.measurement is not None  # noqa: S101 (only measured trials are passed)
     counts: Mapping[str, Any] = trial.measurement.details
     parameters = int(counts.get("parameters", 0))
     return ModelFacts(

@@ -234,7 +234,7 @@ def pickle_and_deepcopy_keep_the_output(subject: AlgorithmSubject) -> None:
 
 
 def _pickled(value: object) -> object:
-    return pickle.loads(pickle.dumps(value))  # noqa: S301 (what was pickled here)
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 (pickled in this line)
 
 
 def config_survives_json(subject: AlgorithmSubject) -> None:

@@ -114,7 +114,7 @@ def a_percentage_is_refused(subject: SchemeSubject) -> None:
 
 def it_holds_settings_only(subject: SchemeSubject) -> None:
     """Compressing one model does not affect how it compresses the next."""
-    again = pickle.loads(pickle.dumps(subject.scheme))  # noqa: S301 (what was pickled here)
+    again = pickle.loads(pickle.dumps(subject.scheme))  # noqa: S301 (pickled in this line)
     assert again == subject.scheme, "a pickled copy differs"
     first = subject.compressed(0.5)
     subject.compressed(0.75)

@@ -163,7 +163,7 @@ def _wrapped(
             "further_inputs come too late for a model that is wrapped already: its graph is made. "
             "Give them to nncfx.wrap, or pass the model unwrapped."
         )
-    assert isinstance(model, NNCFNetwork)  # noqa: S101 (wrap made it one)
+    assert isinstance(model, NNCFNetwork)  # noqa: S101 (the result of wrap)
     before = {insertion.algorithm for insertion in model.nncf.hooks}
     try:
         yield model

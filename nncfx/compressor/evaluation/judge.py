@@ -42,7 +42,7 @@ class Judge:
         return metric_value(self.metric, model, self.validation.chooses)
 
     def standard_error(self, model: nn.Module, value: float) -> float | None:
-        """Return the error of `value` against the dense model's metric; None if unknown.
+        """Return the standard error of `value` against the dense model's metric; None if unknown.
 
         Args:
             model: the model of a trial.

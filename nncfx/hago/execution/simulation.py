@@ -128,7 +128,7 @@ class SimQ(nn.Module):
             overwrites = True
         if not self._rounds:
             return data
-        assert self._inverse is not None and self._step is not None  # noqa: S101, PT018 (it rounds)
+        assert self._inverse is not None and self._step is not None  # noqa: S101, PT018 (set for rounding)
         steps = data.mul_(self._inverse) if overwrites else data * self._inverse
         steps = steps.round_().clamp_(-plan.largest, plan.largest)
         return steps if self._leaves_step else steps.mul_(self._step)

@@ -64,7 +64,7 @@ def top1_accuracy(model: nn.Module, batches: LabelledBatches) -> float:
     The logits are the model's first output, n x classes; among equals the first class wins.
 
     Raises:
-        ArgumentError: there is no sample, or a batch has another number of labels than of logits.
+        ArgumentError: there is no sample, or the numbers of labels and logits of a batch differ.
     """
     right = total = 0
     for number, (inputs, labels) in enumerate(batches):

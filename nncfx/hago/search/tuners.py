@@ -165,7 +165,7 @@ class GreedySearchTuner(Tuner):
 
     @override
     def _told(self, candidates: Sequence[Bits], scores: Sequence[float]) -> None:
-        assert self.best is not None  # noqa: S101 (it has just been told a score)
+        assert self.best is not None  # noqa: S101 (`tell` has just set it)
         edge = len(self._decided)
         self._choice += 1
         if scores[0] < self.best_score or self._choice == len(self.choices[edge]):
@@ -193,7 +193,7 @@ class BatchedGreedySearchTuner(Tuner):
 
     @override
     def _told(self, candidates: Sequence[Bits], scores: Sequence[float]) -> None:
-        assert self.best is not None  # noqa: S101 (it has just been told a score)
+        assert self.best is not None  # noqa: S101 (`tell` has just set it)
         self._decided.append(self.best[len(self._decided)])
 
 

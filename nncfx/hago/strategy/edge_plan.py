@@ -279,7 +279,7 @@ class Planner:
         if threshold.ndim:
             if has_channel_scales(self._graph, number):
                 operation = self._graph.nodes[edge.target].operation
-                assert operation is not None  # noqa: S101 (edges lead into calls)
+                assert operation is not None  # noqa: S101 (targets of edges are calls)
                 weight = operation.inputs[1]
                 assert weight is not None  # noqa: S101 (the edge carries it)
                 threshold = threshold.view(-1, *[1] * (len(weight.shape) - 1))

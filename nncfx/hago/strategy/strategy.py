@@ -1,4 +1,4 @@
-"""A strategy: what is quantized, with how many bits, up to which thresholds."""
+"""A strategy: what is quantized, with how many bits, and up to which thresholds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
