@@ -297,7 +297,7 @@ def _is_whole(checkpoint: Path) -> bool:
 
 
 def _is_scaled(trainer: Trainer, num_items_in_batch: object) -> bool:
-    """Return whether the Trainer does not scale the loss when it accumulates gradients."""
+    """Return whether the loss is already scaled for gradient accumulation."""
     told: bool | None = getattr(trainer, "loss_is_scaled_for_ga", None)
     if told is not None:
         return told

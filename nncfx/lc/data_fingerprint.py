@@ -26,7 +26,7 @@ _Facts = dict[str, int | str]
 
 
 def data_fingerprint(loader: Iterable[Any]) -> _Facts:
-    """Return facts about the data of `loader` that are the same in every process.
+    """Return facts about the data of `loader` that are equal for equal data.
 
     "samples" is the number of samples, if known; "batches" the number of minibatches. "content" is
     a digest: of all samples for lists and `TensorDataset`s, regardless of minibatches; of 32

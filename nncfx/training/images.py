@@ -80,7 +80,7 @@ class AugmentedImages:
         shifts = torch.randint(span, (2, self.batch), generator=generator, device="cpu")
         is_mirrored = torch.rand(self.batch, generator=generator, device="cpu") < 0.5  # noqa: PLR2004 (half)
         shares = torch.rand(self.batch, generator=generator, device="cpu") * self.mixup
-        # pinned and non-blocking: a synchronous copy would stall the GPU at every step
+        # non-blocking, since a synchronous copy would stall the GPU at every step
         rows, shifts, is_mirrored, shares = (
             one.to(device, non_blocking=True) for one in (rows, shifts, is_mirrored, shares)
         )

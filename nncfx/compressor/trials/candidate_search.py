@@ -27,7 +27,7 @@ from nncfx.search import (
 LEVEL = "level"
 """The dimension for the level of schemes, if the space has it."""
 SAFE = "safe metric"
-"""The outcome with the limit if the metric has noise: the metric minus `CAUTION` errors."""
+"""The limited outcome if the metric has noise: the metric minus `CAUTION` standard errors."""
 _LIMITED = "metric"
 
 

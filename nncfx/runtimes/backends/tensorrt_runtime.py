@@ -260,7 +260,7 @@ class TensorRtSession(Session):
     def _build(self, settings: TensorRtSettings, capability: str, *, detailed: bool) -> bytes:
         package = self._package
         config = self._builder.create_builder_config()
-        # kernels that skip zeros are only tried if two of four weights are zero
+        # required for TensorRT to try kernels that skip zeros, if two of four weights are zero
         config.set_flag(package.BuilderFlag.SPARSE_WEIGHTS)
         if settings.compute_capability:
             config.num_compute_capabilities = 1
