@@ -1,4 +1,4 @@
-"""`nncfx config`: check a config, begin one, print its schema."""
+"""`nncfx config`: checks a config, creates one, prints its schema."""
 
 import json
 import shlex
@@ -97,9 +97,9 @@ def check(
 
 
 def _has_code(config: object) -> bool:
-    """Say whether a config names code for its model or its data: 'nncfx compress' reads it.
+    """Return whether a config names code for its model or its data, for 'nncfx compress'.
 
-    NNCF's own samples have a 'model' as well: the name of a network, such as 'resnet50'.
+    NNCF's own samples also have a 'model': the name of a network, such as 'resnet50'.
     """
     if not isinstance(config, Mapping):
         return False
@@ -151,7 +151,7 @@ def init(
 
 
 def _source(value: object, indent: str = "") -> str:
-    """Return the Python that makes `value`, as formatters lay it out."""
+    """Return the formatted Python source of `value`."""
     if not isinstance(value, dict | list):
         return json.dumps(value) if isinstance(value, str) else repr(value)
     inner = f"{indent}    "

@@ -1,4 +1,4 @@
-"""`nncfx export` and `nncfx quantize`: from a model and its weights to a file that is deployed."""
+"""`nncfx export` and `nncfx quantize`: convert a model and its weights to a file to deploy."""
 
 import itertools
 import sys
@@ -175,7 +175,7 @@ def _refuse(options: Mapping[str, object], where: str) -> None:
 
 
 def _weights_by_bits(made: "nn.Module") -> dict[str, int]:
-    """Return how many weights have integers of so many bits."""
+    """Return the number of weights stored as integers, by their bits."""
     from nncfx.quantization.placement.insertions import plans_of
 
     counts = Counter(one.spec.bits for plan in plans_of(made) for one in plan.weights)
@@ -183,7 +183,7 @@ def _weights_by_bits(made: "nn.Module") -> dict[str, int]:
 
 
 def _begun(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
-    """Return the inputs in the first batch, on which the model is traced, and all batches."""
+    """Return the inputs of the first batch, to trace the model on, and all batches."""
     iterator = iter(batches)
     batch = next(iterator, None)
     if batch is None:
@@ -202,7 +202,7 @@ def _batches(text: str) -> Iterable[Any]:
     made = call_reference(found, text, "--data") if callable(found) else found
     if isinstance(made, dict) and "train" in made:
         made = made["train"]
-    # Python would take a tensor or an array for its rows
+    # Python would iterate over the rows of a tensor or an array
     is_one = isinstance(made, str | Mapping) or hasattr(made, "shape")
     if is_one or not isinstance(made, Iterable):
         raise ArgumentError(
@@ -245,7 +245,7 @@ def _print(facts: dict[str, Any], *, as_json: bool) -> None:
         print_json(facts)
         return
     more = f", inputs {', '.join(facts['inputs'])}" if "inputs" in facts else ""
-    # with 4 bits asked for, convolutions have 8
+    # with 4 bits requested, convolutions have 8
     counts = facts.get("weights_by_bits", {}).items()
     more += "".join(f", weights of {bits} bits: {count}" for bits, count in counts)
     sys.stdout.write(f"{facts['path']}: {bytes_text(facts['size_bytes'])}{more}\n")

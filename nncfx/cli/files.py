@@ -85,7 +85,7 @@ def inspect_file(
     table.columns[0].min_width = 8
     for row in rows:
         table.add_row(
-            escape(row.name),  # names of hooks have brackets
+            escape(row.name),  # names of hooks contain brackets
             "x".join(map(str, row.shape)) or "scalar",
             row.dtype,
             row.codec,
@@ -104,15 +104,15 @@ def inspect_file(
 
 
 def check_file(file: Path, *, ending: str | None = None) -> None:
-    """Refuse a file that is not there, or whose ending says that it is of another kind.
+    """Refuse a file that does not exist, or whose extension is of another kind.
 
     Args:
         file: its path.
-        ending: the ending of what is read, one of `_WAYS`; None takes any.
+        ending: the expected extension, one of `_WAYS`; None accepts any.
 
     Raises:
         ArgumentError: it is of another kind.
-        StorageError: it is not there.
+        StorageError: it does not exist.
     """
     from nncfx.storage.formats.whole_file import check_source
 
@@ -129,9 +129,9 @@ _WAYS: Final = {
     ".nncfx": "Make one of a .safetensors file by nncfx pack; nncfx inspect shows {file}.",
     ".json": "Name the folder of a run, or the evidence.json in it.",
 }
-"""How one comes to a file of each ending that a command reads."""
+"""How to create a file of each extension that a command reads."""
 _OTHERS: Final = (".pt", ".pth", ".py")
-"""Endings that no command that asks for one reads; what is not known is read and judged."""
+"""Extensions that are rejected if another one is expected; unknown ones are read and judged."""
 
 
 def _target(source: Path, output: Path | None, suffix: str, *, force: bool) -> Path:

@@ -1,4 +1,4 @@
-"""From the section `search` of a config to the arguments of a compressor."""
+"""Converts the section `search` of a config to the arguments of a compressor."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -39,15 +39,15 @@ _PASSED_ON: Final = (
 def arguments_from(
     config: AnyConfig, example_inputs: ExampleInputs | None = None
 ) -> dict[str, Any]:
-    """Return what the section `search` of `config` says, by the compressor's argument.
+    """Return the settings of the section `search` of `config`, by compressor argument.
 
-    An objective that names code is left out: only a task runs what a file names.
-    Objective "predicted" traces candidates on `example_inputs`; nothing else reads them.
+    An objective that names code is left out: only a task runs code named in a file.
+    `example_inputs` is used only by the objective "predicted", which traces candidates on it.
 
     Raises:
         StorageError: the latency table cannot be read.
         ConfigError: `config` has faults, no section `search`, or algorithms for a training loop.
-        ArgumentError: a criterion, a dtype or a runtime is not known, or `example_inputs` lack.
+        ArgumentError: a criterion, dtype or runtime is unknown, or `example_inputs` is missing.
     """
     config = NNCFConfig.of(config)
     search = config.search

@@ -1,4 +1,4 @@
-"""LowRank: weights of few singular values, and the two thin layers that compute with them."""
+"""LowRank: projects weights to low rank, and splits layers into two thin ones."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -23,18 +23,16 @@ _FACTORS: Final = (nn.Linear, nn.Conv2d)
 class LowRank(WeightScheme):
     """Projects each weight, an `o x m` matrix of its rows, onto the nearest one of lower rank.
 
-    Nearest in the Euclidean norm: the smallest singular values go. The rank is given, or follows
-    from the energy that stays, or, of neither, from the level: the largest rank whose two factors
-    have at most the fraction `1 - level` of the weight's entries, at least 1. A weight that has no
-    more than that rank by its shape is left alone, bitwise. Weights keep their shape, and hence
-    their footprint; `factorize` makes two thin layers of each.
+    Nearest in the Euclidean norm: the smallest singular values are dropped. The rank is given, or
+    chosen by the energy to keep, or, if neither is set, by the level: the largest rank whose two
+    factors have at most the fraction `1 - level` of the weight's entries, at least 1. A weight
+    whose shape allows no larger rank is left unchanged, bitwise. Weights keep their shape, and
+    hence their footprint; `factorize` splits each into two thin layers.
 
     Attributes:
-        rank: The rank of every weight, at least 1; the level does not matter then.
-        energy: The fraction of the sum of squared singular values that stays, in (0, 1]; the level
-            does not matter then.
-        ignored: Dotted names of modules to leave alone, or `{re}` patterns.
-        layers: Kinds of layers, by their names in `LAYER_KINDS`.
+        rank: The rank of every weight, at least 1; the level is then ignored.
+        energy: The fraction of the sum of squared singular values to keep, in (0, 1]; the level is
+            then ignored.
 
     Raises:
         ArgumentError: rank or energy is out of range, both are given, or a kind is not known.
@@ -103,7 +101,7 @@ def rank_of_level(shape: tuple[int, int], level: float) -> int:
 def rank_of_energy(singular_values: Tensor, energy: float) -> int:
     """Return the least rank at which the largest squared `singular_values` reach `energy`.
 
-    `energy` is a fraction of their sum, in (0, 1]; values descend. At least 1, also of zeros.
+    `energy` is a fraction of their sum, in (0, 1]; values descend. At least 1, also for zeros.
 
     >>> rank_of_energy(torch.tensor([3.0, 2.0, 1.0]), 0.9)
     2
@@ -117,7 +115,7 @@ def rank_of_energy(singular_values: Tensor, energy: float) -> int:
 def truncate_rank(matrix: Tensor, rank: int) -> Tensor:
     """Return the `o x m` matrix of at most `rank` that is nearest to `matrix`, in its dtype.
 
-    A matrix with no more rows or columns than `rank` is returned as it is.
+    A matrix with no more rows or columns than `rank` is returned unchanged.
     """
     if rank >= min(matrix.shape):
         return matrix
@@ -128,21 +126,23 @@ def truncate_rank(matrix: Tensor, rank: int) -> Tensor:
 def factorize(
     model: nn.Module, *, tolerance: float = 1e-5, ignored: Iterable[str] = ()
 ) -> nn.Module:
-    """Return a copy of `model` whose layers of low rank are two thin layers in a row.
+    """Return a copy of `model` with each low-rank layer replaced by two thin layers in a row.
 
-    A linear layer becomes two; a convolution (of one group) one to `rank` channels and a
-    `1 x 1` convolution after it. A layer stays where the two would have no fewer weights, and
-    where the model shares its weight or reads it by name (a recurrent cell). The factors' product
-    is the weight, but for rounding; names change from `fc.weight` to `fc.0.weight`, `fc.1.weight`.
+    A linear layer becomes two; a convolution (of one group) becomes a convolution to `rank`
+    channels and a `1 x 1` convolution. A layer is kept if the two would have no fewer weights, or
+    if the model shares its weight or reads it by name (a recurrent cell). The product of the
+    factors equals the weight up to rounding; names change from `fc.weight` to `fc.0.weight`,
+    `fc.1.weight`.
 
     Args:
-        model: What `LowRank` compressed; it stays as it is.
+        model: A model that `LowRank` compressed; not changed.
+        tolerance: Singular values up to this fraction of the largest count as zero.
         tolerance: Singular values up to that fraction of the largest count as zero.
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
 
     Raises:
         GraphError: an entry of `ignored` matches no module.
-        CompressionError: `model` is wrapped; hooks stand on the weights that would go.
+        CompressionError: `model` is wrapped; its weights have hooks that would be lost.
     """
     result = copy_of(model)
     layers = [
@@ -163,11 +163,12 @@ def factorize(
 
 
 def factorize_again(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Put two thin layers, in place and without values yet, where `shapes` of a file have them.
+    """Insert two thin layers, in place and without values yet, where `shapes` of a file has them.
 
     Args:
-        model: A fresh dense one.
-        shapes: Of the tensors that `factorize` left, by name; what no layer can be is passed over.
+        model: A fresh dense model.
+        shapes: Shapes of the tensors after `factorize`, by name; names that fit no layer are
+            ignored.
     """
     for name, module in list(model.named_modules()):
         first, second = (shapes.get(f"{name}.{one}.weight", ()) for one in (0, 1))
@@ -217,6 +218,6 @@ def _thin_layers(
 
 
 def _svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    # double precision, so that what was cut off stays below the rounding of the weights
+    # double precision, so the truncated part stays below the rounding of the weights
     left, values, right = torch.linalg.svd(in_float64(matrix), full_matrices=False)
     return left, values, right

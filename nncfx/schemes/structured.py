@@ -1,4 +1,4 @@
-"""Structured pruning: whole filters, neurons, or channel groups go."""
+"""Structured pruning: removes whole filters, neurons, or channel groups."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
@@ -31,33 +31,33 @@ _CONVOLUTIONS: Final = (
     nn.ConvTranspose2d,
     nn.ConvTranspose3d,
 )
-_LISTED: Final = 3  # fixed sets that a message names; a transformer has dozens
+_LISTED: Final = 3  # fixed sets in a message; a transformer has dozens
 
 
 @dataclass(frozen=True)
 class RowPrune(Scheme):
-    """What filter, neuron and structure pruning share; they differ in the layers they look at.
+    """Base class of filter, neuron and structure pruning, which differ in the layers they prune.
 
-    Unbound, a scheme is Condensa's: one threshold for the rows of all its layers (subclasses
-    included), the `floor((1 - level) * rows)`-th largest score; rows equal to it stay; biases of
-    rows that go are zeroed. Thinning can seldom remove such rows, since a later norm or a skip
-    connection may bring them back to life, and a whole layer may become zero.
+    Unbound, a scheme is Condensa's: all its layers (subclasses included) share one threshold for
+    rows, the `floor((1 - level) * rows)`-th largest score; rows equal to it are kept; biases of
+    removed rows are zeroed. Thinning can seldom remove such rows, since a later norm or a skip
+    connection can make them non-zero again, and a whole layer may become zero.
 
-    Bound to `channels`, whole channel groups go: groups are ranked by the score of their
-    producers over the mean of their set; producer rows, biases, norm weights and biases and
-    consumer columns become zero, so that thinning removes them exactly. No set is emptied.
-    `level` is then the fraction of the groups of the sets that the scheme looks at.
+    Bound to `channels`, the scheme removes whole channel groups: groups are ranked by the score of
+    their producers over the mean of their set; producer rows, biases, norm weights and biases and
+    consumer columns become zero, so thinning removes them exactly. No set is emptied. `level` is
+    then the fraction of the groups of the sets that the scheme prunes.
 
     Attributes:
-        criteria: How the weights of a row become its score.
-        align: Kept counts are multiples of it. Bound, those of sets that lose groups are rounded
-            up, so that never more goes than the level; unbound, those of each layer are rounded
-            down, as Condensa does, so that more may be removed. None: any count.
-        prune_bias: Whether biases go with their rows (unbound only; bound, they always do).
-        normalize: Whether scores are divided by their set's mean (bound only).
+        criteria: Reduces the weights of a row to its score.
+        align: Kept counts are multiples of it. Bound, counts of sets that lose groups are rounded
+            up, so the level is never exceeded; unbound, counts of each layer are rounded down, as
+            in Condensa, so more may be removed. None: any count.
+        prune_bias: Whether to prune biases with their rows (unbound only; bound, always).
+        normalize: Whether to divide scores by the mean of their set (bound only).
         channels: The channel analysis; set it with `bind`.
         ignored: Dotted names of modules to leave alone, or `{re}` patterns. Bound, a set is left
-            alone when one of its producers is.
+            alone if one of its producers is.
 
     Source: Condensa (Joseph et al. 2020), Table 1.
     """
@@ -76,12 +76,12 @@ class RowPrune(Scheme):
     @property
     @abstractmethod
     def kinds(self) -> tuple[type[nn.Module], ...]:
-        """The layers whose rows go when the scheme is not bound."""
+        """The layers whose rows an unbound scheme prunes."""
 
     @property
     @abstractmethod
     def producer_kinds(self) -> tuple[type[nn.Module], ...]:
-        """The modules that may produce the channels of a set that a bound scheme prunes."""
+        """The modules that can produce the channels of a set that a bound scheme prunes."""
 
     @property
     @override
@@ -144,7 +144,7 @@ class RowPrune(Scheme):
             layer.bias.masked_fill_(~keep, 0)
 
     def _sets(self, model: nn.Module, channels: Channels) -> tuple[GroupSet, ...]:
-        """Return the prunable sets that the scheme looks at."""
+        """Return the prunable sets that the scheme prunes."""
         ignored = matching_modules(model, self.ignored)
         chosen = tuple(
             group_set
@@ -162,7 +162,7 @@ class RowPrune(Scheme):
         )
 
     def _is_chosen(self, model: nn.Module, group_set: GroupSet) -> bool:
-        """Return whether a bound scheme prunes the groups of `group_set`, if it may."""
+        """Return whether a bound scheme prunes the groups of `group_set`, if they are prunable."""
         modules = [model.get_submodule(name) for name in _producers(group_set)]
         return all(isinstance(module, self.producer_kinds) for module in modules)
 
@@ -179,7 +179,7 @@ class RowPrune(Scheme):
 
 @dataclass(frozen=True)
 class FilterPrune(RowPrune):
-    """Prunes filters of convolutions: unbound those of `nn.Conv2d`, bound those of any."""
+    """Prunes filters of convolutions: unbound of `nn.Conv2d`, bound of any convolution."""
 
     @property
     @override
@@ -211,7 +211,7 @@ class NeuronPrune(RowPrune):
 class StructurePrune(RowPrune):
     """Prunes filters and neurons with one threshold for both; bound, channels of any kind.
 
-    Unbound, scores are not normalised, so that large filters outlive small rows.
+    Unbound, scores are not normalised, so large filters are kept rather than small rows.
     """
 
     @property

@@ -17,12 +17,12 @@ from nncfx.schemes.scheme import Scheme
 
 
 class WeightScheme(Scheme):
-    """A scheme of weights: biases and layers of other kinds stay.
+    """A scheme of weights; biases and layers of other kinds do not change.
 
     Attributes:
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
         layers: Kinds of layers, by their names in `LAYER_KINDS`.
-        exact: Whether subclasses of layers are left alone, and linear ones whose columns make the
+        exact: Whether to leave alone subclasses of layers, and linear layers whose columns are the
             outputs.
     """
 

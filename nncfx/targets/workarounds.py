@@ -1,8 +1,8 @@
-"""Habits of vendors' runtimes that the export writes its files around, with their sources.
+"""Problems of vendors' runtimes that the export works around, with their sources.
 
-Each habit has a canary (`tests/targets/test_workarounds.py`): a small file that shows it. Once a
-canary fails, the vendor has mended the habit: `mended` gets the version, and the workaround goes
-with the last older version that nncfx accepts.
+Each problem has a canary (`tests/targets/test_workarounds.py`): a small file that shows it. When a
+canary fails, the vendor has fixed the problem: set `mended` to the version, and remove the
+workaround when nncfx no longer supports older versions.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ _OPENVINO: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Workaround:
-    """A habit of a runtime, and the pass of the export that works around it.
+    """A problem of a runtime, and the export pass that works around it.
 
     Attributes:
-        name: Of the habit.
-        applied_by: The pass that does something about it, as a `Target` names it.
-        runtime: The Python package that has the habit.
+        name: Of the problem.
+        applied_by: The pass that works around it, as named in a `Target`.
+        runtime: The Python package with the problem.
         seen: The newest version of the package in which it was seen.
         habit: What the runtime does.
-        link: Where its source does so.
-        mended: The version that has the habit no more, if there is one.
+        link: The corresponding place in its source.
+        mended: The version that fixed the problem, if there is one.
     """
 
     name: str
@@ -229,4 +229,4 @@ WORKAROUNDS: Final = (
         "low_precision_transformations/src/depth_to_space.cpp",
     ),
 )
-"""All of them; a `Target` names the passes that it wants."""
+"""All workarounds; a `Target` names the passes that it needs."""

@@ -1,4 +1,4 @@
-"""The config of a task: the sections of a compression config, and those that name code."""
+"""The config of a task: the sections of a compression config, and sections that name code."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -16,13 +16,13 @@ from nncfx.schemes.from_config import scheme_faults
 from nncfx.targets import target_named
 
 CODE: Final = "'package.module:function', or 'file.py:function' beside the config"
-"""How a config names what is written in Python."""
+"""How a config refers to Python code."""
 
 ACCURACY: Final = "accuracy"
-"""The metric that needs no code."""
+"""The metric that needs no user code."""
 
 DENSE_FILE: Final = "dense.onnx"
-"""The dense model in the folder of a run, beside which the exported file is timed."""
+"""The dense model in the folder of a run, against which the exported file is timed."""
 
 _ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object"}
 _ABOVE_ZERO: Final = Limits(above=0)
@@ -148,13 +148,13 @@ class TaskConfig(NNCFConfig):
 
     @property
     def base(self) -> NNCFConfig:
-        """The part that any compression config has."""
+        """The part that is a plain compression config."""
         names = [one.name for one in dataclasses.fields(NNCFConfig) if one.name != "user"]
         return NNCFConfig(**{name: getattr(self, name) for name in names})
 
     @property
     def code(self) -> Mapping[str, str]:
-        """The names of Python code, by the key that gives each."""
+        """The names of Python code, by their keys."""
         found = {"model.factory": self.model.factory, "metric": self.metric}
         found["train.criterion"] = self.train.criterion
         if self.data is not None:
@@ -191,7 +191,7 @@ class TaskConfig(NNCFConfig):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield what the sections are missing of each other."""
+        """Yield faults between sections."""
         yield from super().rules()
         asked = [name for name in ("search", "compression") if getattr(self, name)]
         if len(asked) > 1:
@@ -250,7 +250,7 @@ class TaskConfig(NNCFConfig):
 
 
 def scheme_faults_in(config: NNCFConfig) -> Iterator[Fault]:
-    """Yield what the schemes that `config` names refuse; its own rules know nothing of torch."""
+    """Yield the faults of schemes in `config`; its own rules cannot use torch."""
     if config.search is not None:
         yield from scheme_faults(config.search.schemes, "search.schemes")
     for number, one in enumerate(config.compression):
