@@ -195,7 +195,7 @@ def test_norms_whose_width_stands_in_the_code_see_living_channels(
 
 def test_a_number_of_groups_in_the_code_is_the_reason_that_channels_stay() -> None:
     model = Literal(NORMS["group_norm"])
-    reason = "'Literal/group_norm_0' has its number of groups from the code"
+    reason = "'Literal/group_norm_0' gets its number of groups from the code"
     assert prunable_channels(model, IMAGE, living_norms=True).fixed["first"] == reason
 
 
