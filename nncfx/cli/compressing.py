@@ -35,7 +35,7 @@ def compress(
     *,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder for all files; by default NAME-run beside the config."),
+        typer.Option(help="Folder for all files; by default NAME-run next to the config."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan; train and write nothing.")

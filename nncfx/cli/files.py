@@ -22,7 +22,7 @@ def pack(
     source: Annotated[Path, typer.Argument(help="A safetensors file.")],
     output: Annotated[
         Path | None,
-        typer.Option(help="The file to write; by default beside the source, as .nncfx."),
+        typer.Option(help="The file to write; by default next to the source, as .nncfx."),
     ] = None,
     *,
     force: Force = False,
@@ -44,7 +44,7 @@ def unpack(
     source: Annotated[Path, typer.Argument(help="A .nncfx file.")],
     output: Annotated[
         Path | None,
-        typer.Option(help="The file to write; by default beside the source, as .safetensors."),
+        typer.Option(help="The file to write; by default next to the source, as .safetensors."),
     ] = None,
     *,
     force: Force = False,
