@@ -129,9 +129,9 @@ def test_the_view_of_the_tutorial_shrinks_with_its_filters_in_a_graph_that_is_to
     assert result.fixed == {}
     assert isinstance(result.model, fx.GraphModule)
     assert result.exchanged.keys() == {""}
-    assert (
-        "The model is now a GraphModule: widths that stand in the code of LeNet have changed."
-    ) in str(result)
+    assert ("The model is now a GraphModule: widths in the code of LeNet have changed.") in str(
+        result
+    )
 
 
 def test_only_the_module_whose_code_holds_the_width_becomes_a_graph(image: torch.Tensor) -> None:
