@@ -282,13 +282,13 @@ def machine_faults_told(what: str, mend: str) -> Iterator[None]:
             place = "" if line is None else f" at {line.filename}, line {line.lineno}"
             raise MachineError(
                 f"{type(fault).__name__}{place} ended {what}: {told.rstrip('.')}. This says "
-                "nothing of what was tried, so nothing is recorded of it. Mend the file, its path "
-                f"or the connection; then {mend}."
+                "nothing about what was tried, so nothing is recorded of it. Mend the file, its "
+                f"path or the connection; then {mend}."
             ) from error
         raise MachineError(
             f"A fault of the machine ended {what}: {type(fault).__name__}: {reason[0]} This says "
-            "nothing of what was tried, so nothing is recorded of it. Free memory or disk, or "
-            f"mend the device; then {mend}."
+            "nothing about what was tried, so nothing is recorded of it. Free memory or disk, "
+            f"or mend the device; then {mend}."
         ) from error
 
 

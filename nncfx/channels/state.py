@@ -373,4 +373,6 @@ class ChannelState:
             if met.all() and np.array_equal(entries[coordinates], channel):
                 self.ledger.carry(source.parameter, axis, entries, Role.FOLLOWER)
                 return
-        self.fix(grid, f"'{place}' combines it with '{source.parameter}' in no order by channel")
+        self.fix(
+            grid, (f"'{place}' combines it with '{source.parameter}', but not channel by channel")
+        )

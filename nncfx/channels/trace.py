@@ -47,12 +47,12 @@ CALLS_OF_A_PATH: Final = 1_000_000
 
 _OF_NUMBERS: Final = functions_of("add", "sub", "mul", "div", "pow")
 _COMPUTED: Final = (
-    "behind '{place}' the code computes with their number, as in x / x.shape[1] ** 0.5, which "
+    "after '{place}' the code computes with their number, as in x / x.shape[1] ** 0.5, which "
     "would change; let the module keep the result (self.scale = ...)"
 )
 _UNSEEN: Final = (
-    "'{place}' reads nothing of the example inputs, as an expert that no token goes to, so that "
-    "its channels cannot be followed. Give inputs of which every layer reads some."
+    "'{place}' reads nothing of the example inputs, like an expert that no token reaches, so "
+    "its channels cannot be followed. Give inputs that reach every layer."
 )
 _MISSED: Final = (
     "'{name}' could read them, and no example reaches it: give one that does in further_inputs, "
@@ -112,9 +112,9 @@ class ChannelObserver(SizeObserver):
             return
         if is_transformed():
             raise GraphError(
-                f"'{place_of(call)}' is called by a function of torch.func, such as vmap or grad, "
-                "where channels are not followed. Take derivatives by torch.autograd.grad, or "
-                "compress the modules that it calls by themselves."
+                f"'{place_of(call)}' is called by a function of torch.func, such as vmap or "
+                "grad, where channels are not followed. Take derivatives with "
+                "torch.autograd.grad, or compress the modules that it calls by themselves."
             )
         reason = self._fixed.get(place_of(call))
         if reason is not None:

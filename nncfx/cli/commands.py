@@ -93,8 +93,9 @@ def report(
     file = evidence / "evidence.json" if evidence.is_dir() else evidence
     if evidence.is_dir() and not file.exists():
         raise ArgumentError(
-            f"'{evidence}' has no evidence.json: no run has ended in it. Write the page of what "
-            "there is by: " + shlex.join(["nncfx", "status", str(evidence), "--html", str(output)])
+            f"'{evidence}' has no evidence.json: no run has ended there. For a page of the "
+            "results so far: "
+            + shlex.join(["nncfx", "status", str(evidence), "--html", str(output)])
         )
     if output.resolve() == file.resolve():
         raise ArgumentError(f"'{file}' would be replaced by its report. Name another --output.")
@@ -139,7 +140,7 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
     setting: Annotated[
         list[str] | None,
         typer.Option(
-            help="Setting of the runtime: NAME=VALUE. ONNX Runtime passes over entries of its "
+            help="Setting of the runtime: NAME=VALUE. ONNX Runtime ignores entries of its "
             "session's config, such as session.NAME, that it does not know."
         ),
     ] = None,

@@ -26,8 +26,8 @@ def diff(
     kinds = [_kind(first), _kind(second)]
     if kinds[0] != kinds[1]:
         raise ArgumentError(
-            f"'{first}' is {kinds[0]} and '{second}' is {kinds[1]}, which do not compare. Give "
-            "two files of one kind."
+            f"'{first}' is {kinds[0]} and '{second}' is {kinds[1]}, which cannot be compared. "
+            "Give two files of one kind."
         )
     before, after = _facts(first, kinds[0]), _facts(second, kinds[0])
     rows = [

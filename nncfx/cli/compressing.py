@@ -35,7 +35,7 @@ def compress(
     *,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder for all files; by default NAME-run beside the config."),
+        typer.Option(help="Folder for all files; by default NAME-run next to the config."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan; train and write nothing.")
@@ -81,9 +81,8 @@ def resume(
         _run(read_task(config), folder, workers, as_json, say)
         return
     say(
-        "this run has ended, and what it has come to follows. After a change of the config, or to "
-        "export and time it again: "
-        + shlex.join(["nncfx", "compress", str(config), "--folder", str(folder)])
+        "this run has ended; its results follow. After a change of the config, or to export and "
+        "time it again: " + shlex.join(["nncfx", "compress", str(config), "--folder", str(folder)])
     )
     _tell(ended, folder, as_json)
 
@@ -225,5 +224,5 @@ def _tell_unread(task: "Task") -> None:
             for name, section in sections.items()
             if key in {one.name for one in options_of(section)}
         ]
-        where = f" It belongs into '{homes[0]}'." if homes else ""
+        where = f" It belongs in '{homes[0]}'." if homes else ""
         sys.stderr.write(f"note: '{key}' at the top is your own key, not read here.{where}\n")

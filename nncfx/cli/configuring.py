@@ -127,7 +127,7 @@ def init(
     files = [config] if config == code else [config, code]
     for file in files:
         if file.exists():
-            raise ArgumentError(f"'{file}' is there already. Name another file, or delete it.")
+            raise ArgumentError(f"'{file}' exists already. Name another file, or delete it.")
     sections: dict[str, Any] = {
         "train": {"criterion": "cross_entropy"}
         if search
@@ -136,11 +136,11 @@ def init(
         "export": {"file": "model.onnx", "target": "onnxruntime", "quantize": search},
     }
     if config == code:
-        told = "A task: replace each function by yours."
+        told = "A task: replace each function with yours."
         listed = (f"{name} = {_source(one)}" for name, one in sections.items())
         text = "\n\n".join([_CODE.format(told=told), *listed]) + "\n"
     else:
-        text = _CODE.format(told=f"What {config.name} names: replace each function by yours.")
+        text = _CODE.format(told=f"What {config.name} names: replace each function with yours.")
         named = {"model": f"{code.name}:model", "data": f"{code.name}:data"}
         write_text(config, json.dumps(named | sections, indent=2) + "\n")
     write_text(code, text)

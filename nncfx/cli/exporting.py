@@ -27,7 +27,7 @@ Shapes = Annotated[
 Target = Annotated[str, typer.Option(help="The runtime, or a JSON file that describes one.")]
 OwnTarget = Annotated[
     str | None,
-    typer.Option(help="The runtime, or a JSON file of one; else that of the quantization."),
+    typer.Option(help="The runtime, or a JSON file of one; by default that of the quantization."),
 ]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON, not text.")]
 
@@ -40,7 +40,9 @@ def export(  # noqa: PLR0913 (each is an option of the command)
     target: OwnTarget = None,
     input_shape: Shapes = None,
     dynamic_batch: Annotated[bool, typer.Option(help="Whether the batch axis stays open.")] = True,
-    opset: Annotated[int | None, typer.Option(help="Operator set; else the target's.")] = None,
+    opset: Annotated[
+        int | None, typer.Option(help="Operator set; by default the target's.")
+    ] = None,
     as_json: AsJSON = False,
 ) -> None:
     """Write a model as an ONNX file for a runtime."""
@@ -77,7 +79,7 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
     data: Annotated[
         str | None,
         typer.Option(
-            help="Function that returns the batches: file.py:function; else the config's."
+            help="Function that returns the batches: file.py:function; by default the config's."
         ),
     ] = None,
     output: Annotated[
@@ -94,7 +96,7 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
         ),
     ] = False,
     bits: Annotated[
-        int | None, typer.Option(help="Of weights, 8 by default; with --weights-only 4 or 8.")
+        int | None, typer.Option(help="Bits of weights: 8 by default; with --weights-only 4 or 8.")
     ] = None,
     preset: Annotated[
         str | None, typer.Option(help="How much to do for accuracy: fast, default or thorough.")
@@ -171,7 +173,7 @@ def _given(**options: Any) -> dict[str, Any]:  # noqa: ANN401 (of any option)
 
 def _refuse(options: Mapping[str, object], where: str) -> None:
     for name in _given(**options):
-        raise ArgumentError(f"{name} says nothing {where}. Leave it out, or change that.")
+        raise ArgumentError(f"{name} has no effect {where}. Leave it out, or change that.")
 
 
 def _weights_by_bits(made: "nn.Module") -> dict[str, int]:
@@ -188,8 +190,8 @@ def _begun(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
     batch = next(iterator, None)
     if batch is None:
         raise ArgumentError(
-            "--data gave no batch, and the model is traced on the first. Let its function "
-            "return some."
+            "--data gave no batch, and the model is traced on the first. Make its function "
+            "return at least one."
         )
     is_pair = isinstance(batch, tuple | list) and len(batch) == 2  # noqa: PLR2004 (and labels)
     return batch[0] if is_pair else batch, itertools.chain([batch], iterator)
@@ -220,8 +222,8 @@ def _of_task(source: OpenedModel, text: str) -> Iterable[Any]:
 
 def _no_data(text: str) -> ArgumentError:
     return ArgumentError(
-        f"'{text}' says nothing of data, which ranges are found on. Give --data "
-        "file.py:function, or --weights-only, which needs none."
+        f"'{text}' names no data, and ranges are found on data. Give --data file.py:function, or "
+        "--weights-only, which needs none."
     )
 
 

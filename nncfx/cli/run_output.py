@@ -57,8 +57,8 @@ def show_status(found: "RunStatus") -> None:
         lines.append(_best(found))
     if found.unsure:
         lines.append(
-            "trials that keep the budget, but not by two standard errors of their loss: "
-            f"{found.unsure}; more examples for validation would tell"
+            "trials within the budget, but not by two standard errors of their loss: "
+            f"{found.unsure}; more validation examples would settle it"
         )
     if found.level is not None:
         lines.append(f"level {found.level:.4g}")
@@ -75,7 +75,7 @@ def _how_to_go_on(found: "RunStatus") -> list[str]:
     lines = [f"error: {found.error}", f"correct it and continue with: nncfx resume {folder}"]
     if found.kind == "search" and found.at_most:
         lines.append(
-            "if that changes the search, its data or a function that it calls, trials of before "
+            "if that changes the search, its data or a function that it calls, earlier trials "
             f"do not count; first: rm {journal}"
         )
     return lines
@@ -85,7 +85,7 @@ def _best(found: "RunStatus") -> str:
     best = "best" if found.state == "ended" else "best so far"
     if found.best is None:
         stays = "; the dense model stays" if found.state == "ended" else ""
-        return f"{best}: nothing keeps the budget{stays}"
+        return f"{best}: nothing is within the budget{stays}"
     chosen = candidate_words(found.best.candidate)
     unit = f" {found.unit}" if found.unit else ""
     return (
@@ -134,7 +134,7 @@ def show_outcome(outcome: "Outcome") -> None:
         )
     lines += _judged_file(facts)
     if not facts.get("file_is_inside", True):
-        lines.append("OUTSIDE of the budget: the file, after its export")
+        lines.append("OUTSIDE the budget: the file, after its export")
     lines += [f"{name:12} {path}" for name, path in outcome.files.items()]
     sys.stdout.write("\n".join(lines) + "\n")
 

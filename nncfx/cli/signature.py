@@ -67,8 +67,8 @@ def _settled(spec: InputSpec, path: Path, given: Shape | None, batch: int | None
     if None in sizes:
         spelt = "x".join("?" if size is None else str(size) for size in sizes)
         raise ArgumentError(
-            f"Input '{spec.name}' of '{path}' has open axes: {spelt}. "
-            f"Settle them with --input-shape {spec.name}=... and a number for each."
+            f"Input '{spec.name}' of '{path}' has open axes: {spelt}. Fix them with "
+            f"--input-shape {spec.name}=... and a number for each."
         )
     return cast("Shape", tuple(sizes))
 

@@ -69,8 +69,8 @@ def model_source(
 
     if Path(text).suffix == ".onnx":
         raise ArgumentError(
-            f"'{text}' is an ONNX file, which is made from a PyTorch model and not changed. Name "
-            "the model: file.py:function."
+            f"'{text}' is an ONNX file, and nncfx changes only PyTorch models. Name the model: "
+            "file.py:function."
         )
     if is_task(text):
         task = read_task(text)

@@ -45,7 +45,7 @@ class Compressor(CompressorSettings):
         arguments = arguments_from(config, parts.get("example_inputs")) | parts
         if "objective" not in arguments:
             raise ArgumentError(
-                "search.objective names code, which nncfx compress alone runs. Pass it: "
+                "search.objective names code, which only nncfx compress runs. Pass it: "
                 "Compressor.from_config(config, objective=Minimize(function), ...)."
             )
         return cls(**arguments)

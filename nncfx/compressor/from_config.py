@@ -97,8 +97,8 @@ def _faults(config: NNCFConfig) -> list[Fault]:
         faults.append(
             Fault(
                 path="search",
-                problem="the section is missing, without which there is nothing to search. Add "
-                "it, with at least 'objective' and 'schemes'.",
+                problem="the section is missing, so there is nothing to search. Add it, with at "
+                "least 'objective' and 'schemes'.",
             )
         )
     if config.compression:

@@ -60,8 +60,8 @@ def measured_widths(
     """
     if variants < 2:  # noqa: PLR2004 (a line needs two points)
         raise ArgumentError(
-            f"variants is {variants}; times between widths are read off several models. Ask for "
-            "at least 2."
+            f"variants is {variants}; times between widths are interpolated from several models. "
+            "Ask for at least 2."
         )
     generator = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory(prefix="nncfx-") as folder:

@@ -45,12 +45,11 @@ def noise_note(
         others = f"{judgement.judged - 1} better "
         others += "trial" if judgement.judged == 2 else "trials"  # noqa: PLR2004 (plural)
         told.append(
-            f"on {judgement.data}, {others} lost more than the budget, so that a safer one was "
-            "taken."
+            f"on {judgement.data}, {others} lost more than the budget, so a safer one was taken."
         )
     if margin is None and _lacks_noise(search):
         told.append(
-            "how far chance moves the metric is not known, since it cannot be told from single "
+            "the noise of the metric is unknown, since it cannot be estimated from single "
             "batches, so the search kept nothing of the budget in reserve. Give a 'margin'."
         )
     return " ".join(told)

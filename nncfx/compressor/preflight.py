@@ -93,8 +93,8 @@ def check_instances(parts: Mapping[str, object]) -> None:
     threads = parts["threads"]
     if threads is not None and not (isinstance(threads, int) and threads > 0):
         raise ArgumentError(
-            f"threads is {threads!r}; a timed call computes in at least 1. Leave it out to let "
-            "the runtime choose."
+            f"threads is {threads!r}; a timed call needs at least 1. Leave it out to let the "
+            "runtime choose."
         )
 
 

@@ -181,7 +181,7 @@ def rebuild(prepared: Prepared, found: Found) -> Rebuilt:
 def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> CompressionResult:
     """Measure the winner against the dense model, and return it with its evidence."""
     settings, result, before = prepared.settings, rebuilt.result, prepared.settings.after
-    prepared.narrator.now(f"timing the chosen model beside the dense one in {settings.runtime}")
+    prepared.narrator.now(f"timing the chosen model against the dense one in {settings.runtime}")
     # in a space each candidate can have its own scheme
     scheme = rebuilt.scheme if isinstance(result, SpaceResult) else settings.scheme
     words = StudyWords(

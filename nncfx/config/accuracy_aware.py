@@ -78,7 +78,7 @@ class AccuracyAwareParams(Section):
         }:
             yield Fault(
                 path="maximal_absolute_accuracy_degradation",
-                problem="stands beside 'maximal_relative_accuracy_degradation'; there is one "
+                problem="is given with 'maximal_relative_accuracy_degradation'; there is one "
                 "budget. Keep one of the two.",
             )
 

@@ -106,10 +106,10 @@ def _refusal(reason: str) -> str:
 
 
 def _missing_key(key: str, schema: Mapping[str, Any], strangers: list[str]) -> str:
-    missing = f"the key '{key}' is missing, without which this object says nothing."
+    missing = f"the key '{key}' is missing, and this object needs it."
     if did_you_mean(key, strangers):
         nearest = next(one for one in strangers if did_you_mean(key, [one]))
-        missing += f" Here is '{nearest}', which is not known: is it meant to be '{key}'?"
+        missing += f" Here is '{nearest}', which is unknown: is it meant to be '{key}'?"
     if "enum" in schema:
         return f"{missing} Set it to one of: {_listed(schema['enum'])}."
     return f"{missing} Add it: {schema.get('description', key)}."
@@ -176,8 +176,8 @@ def _too_short(violation: _Violation) -> str:
 def _twice(violation: _Violation) -> str:
     name = violation.schema["contains"]["properties"][TAG]["const"]
     return (
-        f"'{name}' stands here more than once; one model takes an algorithm once. Merge the "
-        "items into one."
+        f"'{name}' is listed more than once; a model takes each algorithm once. Merge the items "
+        "into one."
     )
 
 

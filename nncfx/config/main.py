@@ -19,7 +19,7 @@ from nncfx.config.section import Section, read_section
 from nncfx.errors import ConfigError
 from nncfx.untrusted import read_json
 
-_NOT_BUILT = "it is not built"
+_NOT_BUILT = "it is not implemented"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class NNCFConfig(Section):
         tagged=algorithm_configs,
         refused_tags={
             "binarization": _NOT_BUILT,
-            "experimental_quantization": "it is not built. Use 'quantization'",
+            "experimental_quantization": "it is not implemented. Use 'quantization'",
         },
     )
     ignored_scopes: tuple[str, ...] = option(
@@ -231,7 +231,9 @@ def read_config_file(path: str | os.PathLike[str]) -> object:
         keys = [key for key, _ in pairs]
         repeated = sorted({key for key in keys if keys.count(key) > 1})
         twice.extend(
-            Fault(path=key, problem="the key stands twice in one object, and only one can hold.")
+            Fault(
+                path=key, problem="the key is given twice in one object, and only one can count."
+            )
             for key in repeated
         )
         return dict(pairs)

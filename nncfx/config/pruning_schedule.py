@@ -57,17 +57,17 @@ class PruningParams(Section):
     )
     pruning_parameters_target: float | None = option(
         None,
-        "the fraction of the model's parameters that is removed at the end (ours, not NNCF's)",
+        "the fraction of the model's parameters that is removed at the end (nncfx only)",
         limits=LEVEL,
     )
     pruning_latency_target: float | None = option(
         None,
         "the fraction of the latency, as 'latency_table' predicts it, that is removed at the "
-        "end (ours)",
+        "end (nncfx only)",
         limits=LEVEL,
     )
     latency_table: str | None = option(
-        None, "the file of measured modules that 'pruning_latency_target' reads (ours)"
+        None, "the file of measured modules that 'pruning_latency_target' reads (nncfx only)"
     )
     num_init_steps: int = option(
         0, "epochs of training without pruning at the start", limits=Limits(minimum=0)
@@ -93,8 +93,8 @@ class PruningParams(Section):
     )
     group_lasso: float = option(
         0.0,
-        "the weight of a penalty on the norm of each group that may be removed, until the target "
-        "is reached: groups shrink before they are removed (ours)",
+        "the weight of a penalty on the norm of each group that may be removed, until the "
+        "target is reached: groups shrink before they are removed (nncfx only)",
         limits=Limits(minimum=0),
     )
     prune_batch_norms: bool = option(
@@ -102,9 +102,9 @@ class PruningParams(Section):
     )
     form: Literal["class", "auto"] = option(
         "class",
-        "whether channels are kept if the model's own code contains their number. 'class' "
-        "keeps them, so thinning keeps the class of every module; 'auto' prunes them, so "
-        "thinning makes graph modules of some (ours)",
+        "whether channels are kept if the model's own code contains their number. 'class' keeps "
+        "them, so thinning keeps the class of every module; 'auto' prunes them, so thinning "
+        "makes graph modules of some (nncfx only)",
     )
 
     @property
@@ -143,7 +143,7 @@ class PruningParams(Section):
         for other in others:
             yield Fault(
                 path=other,
-                problem=f"stands beside '{first}'; a schedule has one target. Keep one of the "
+                problem=f"is given with '{first}'; a schedule has one target. Keep one of the "
                 "two.",
             )
 

@@ -149,7 +149,7 @@ def register_algorithm_config(cls: type[C]) -> type[C]:
         )
     if any(isinstance(one, dataclasses.Field) for one in vars(cls).values()):
         raise ArgumentError(
-            f"{cls.__name__} has options and is no dataclass. Write "
+            f"{cls.__name__} has options and is not a dataclass. Write "
             "'@dataclasses.dataclass(frozen=True, kw_only=True)' right above the class."
         )
     owner = config_module(name)

@@ -137,8 +137,8 @@ class SearchedScheme(SchemeConfig):
         if self.level and (len(self.level) != 2 or self.level[0] >= self.level[1]):  # noqa: PLR2004 (two ends)
             yield Fault(
                 path="level",
-                problem=f"{list(self.level)} is no range: give the lowest and the highest level, "
-                "such as [0.3, 0.9].",
+                problem=f"{list(self.level)} is not a range: give the lowest and the highest "
+                "level, such as [0.3, 0.9].",
             )
         for key, values in (self.choices or {}).items():
             if key not in KEYS_OF_SCHEMES[self.name] or key in self.settings:
@@ -150,7 +150,7 @@ class SearchedScheme(SchemeConfig):
             elif len(values) < 2 or len(set(values)) != len(values):  # noqa: PLR2004 (one is no choice)
                 yield Fault(
                     path=f"choices.{key}",
-                    problem=f"{values} is no choice: give at least two different values.",
+                    problem=f"{values} is not a choice: give at least two different values.",
                 )
 
 
@@ -194,7 +194,7 @@ class SearchConfig(Section):
         default=False,
         doc="whether each trial begins with the weights of the nearest finished trial",
     )
-    stop_hopeless: bool = option(default=False, doc="whether trials without prospect end early")
+    stop_hopeless: bool = option(default=False, doc="whether hopeless trials end early")
     tolerance: float = option(
         0.01, "how closely levels are resolved", limits=Limits(above=0, maximum=0.25)
     )
@@ -254,6 +254,6 @@ class SearchConfig(Section):
         if self.margin is not None and self.margin > self.eps:
             yield Fault(
                 path="margin",
-                problem=f"{self.margin} lies above 'eps', which is {self.eps}: a reserve is part "
+                problem=f"{self.margin} is above 'eps', which is {self.eps}: a reserve is part "
                 "of the budget. Lower it.",
             )

@@ -126,7 +126,7 @@ class SparsityParams(Section):
             yield Fault(
                 path="update_per_optimizer_step",
                 problem="an adaptive schedule looks at the sparsity once an epoch and has no "
-                "level between. Remove the key.",
+                "level in between. Remove the key.",
             )
         if self.schedule != "multistep":
             return
@@ -158,7 +158,7 @@ class RisingSparsity:
         if params.schedule != "multistep" and initial > params.sparsity_target:
             yield Fault(
                 path="sparsity_init",
-                problem=f"{initial} lies above 'params.sparsity_target', which is "
+                problem=f"{initial} is above 'params.sparsity_target', which is "
                 f"{params.sparsity_target}; a level never falls during training. Lower "
                 "'sparsity_init' or raise 'params.sparsity_target'.",
             )

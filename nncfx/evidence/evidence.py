@@ -353,7 +353,7 @@ class Evidence:
         beginning = f'{{\n "format": "{EVIDENCE_FORMAT}"'
         if path.exists() and not read_text(path).startswith(beginning):
             raise StorageError(
-                f"'{path}' is no evidence of a run, and would be written over. Use another "
+                f"'{path}' is not the evidence of a run, and would be overwritten. Use another "
                 "folder, or move the file away."
             )
 

@@ -19,7 +19,7 @@ def summary(found: Evidence) -> str:
     if study and study.why_unchanged:
         lines.append(f"UNCHANGED: {study.why_unchanged}")
     if judgement is not None and not judgement.is_inside:
-        lines.append(f"OUTSIDE of the budget: {judgement.words(found.metric)}")
+        lines.append(f"OUTSIDE the budget: {judgement.words(found.metric)}")
     lines.append(f"{found.metric:12} {dense.accuracy:10.4f} -> {now.accuracy:10.4f}")
     if judgement is not None and judgement.is_inside:
         lines.append(f"{'':12} {judgement.words(found.metric)}")

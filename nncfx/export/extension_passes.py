@@ -35,8 +35,8 @@ def register_export_pass(export_pass: ExportPass, *, before: str) -> None:
     places = [one.name for one in PASSES]
     if before not in places:
         raise ArgumentError(
-            f"The export pass '{export_pass.name}' is to run before '{before}', which is no pass. "
-            f"Passes are {', '.join(places)}."
+            f"The export pass '{export_pass.name}' is to run before '{before}', which is not a "
+            f"pass. Passes are {', '.join(places)}."
         )
     if export_pass.name in places:
         raise ArgumentError(

@@ -83,7 +83,7 @@ PASSES: Final[tuple[ExportPass, ...]] = (
     ),
     ExportPass(
         name="write_recurrent_weights_in_float",
-        reason="OpenVINO refuses others beside quantized activations",
+        reason="OpenVINO refuses others next to quantized activations",
         run=lambda draft: write_recurrent_weights_in_float(draft.model, draft.target),
         applies=_works_around("write_recurrent_weights_in_float"),
     ),
@@ -112,7 +112,7 @@ PASSES: Final[tuple[ExportPass, ...]] = (
     ),
     ExportPass(
         name="look_up_integers",
-        reason="a look-up reads rows, so that only those are dequantized",
+        reason="a look-up reads rows, so only those are dequantized",
         run=_look_up,
     ),
     ExportPass(
@@ -123,7 +123,7 @@ PASSES: Final[tuple[ExportPass, ...]] = (
     ),
     ExportPass(
         name="store_weights",
-        reason="all others are integers behind a DequantizeLinear",
+        reason="all others are integers before a DequantizeLinear",
         run=_store,
     ),
     ExportPass(
@@ -198,7 +198,7 @@ PASSES: Final[tuple[ExportPass, ...]] = (
     ),
     ExportPass(
         name="add_fusion_barriers",
-        reason="keeps the runtime from moving what stands in float beside integers",
+        reason="keeps the runtime from moving what is in float next to integers",
         run=lambda draft: add_fusion_barriers(draft.graph),
         requires=("no fake quantizers",),
         applies=_works_around("add_fusion_barriers"),

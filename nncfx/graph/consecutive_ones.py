@@ -122,7 +122,7 @@ def contiguous_tree(elements: int, sets: Sequence[int]) -> PQTree:
         narrower = restricted(tree, members)
         if narrower is None:
             message = (
-                f"No order keeps sets 0 ... {position} contiguous at once: they lack the "
+                f"No order keeps sets 0 ... {position} contiguous together: they lack the "
                 f"consecutive-ones property. Leave out set {position} ({members:#b}), or let "
                 "contiguous_subset choose which to leave out."
             )

@@ -59,7 +59,8 @@ def decode(text: str) -> Parts:
             return parts
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise GraphError(
-            f"This is no graph in JSON: {error_text(error)}. Write graphs with NNCFGraph.to_json."
+            f"This is not a graph in JSON: {error_text(error)}. Write graphs with "
+            "NNCFGraph.to_json."
         ) from error
     raise GraphError(
         f"This graph is of version {version}; this nncfx reads version {_VERSION}. "
@@ -85,13 +86,13 @@ def _check(parts: Parts) -> None:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not text")
     return value
 
 
 def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{value!r:.40} is no number of 0 or more")
+        raise TypeError(f"{value!r:.40} is not a number of 0 or more")
     return value
 
 

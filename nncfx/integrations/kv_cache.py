@@ -65,9 +65,10 @@ class ByteCache(Cache):
         kind = type(model).__name__
         if getattr(config, "is_encoder_decoder", False) and not only_self_attention:
             raise ArgumentError(
-                f"{kind} has an encoder, and its cross-attention would append what it reads of it "
-                "to what the decoder keeps of its own. Pass EncoderDecoderCache(ByteCache(model, "
-                "only_self_attention=True), DynamicCache()) of transformers to generate()."
+                f"{kind} has an encoder, and its cross-attention would append the keys and "
+                "values of the encoder to those of the decoder. Pass "
+                "EncoderDecoderCache(ByteCache(model, only_self_attention=True), "
+                "DynamicCache()) of transformers to generate()."
             )
         plain = DynamicCache(config=config).layers
         other = {type(one).__name__ for one in plain} - {DynamicLayer.__name__}

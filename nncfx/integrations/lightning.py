@@ -170,8 +170,7 @@ class CompressionCallback(pl.Callback):
     def _begun(self) -> LoopCompression:
         if self._compression is None:
             raise ArgumentError(
-                "The Trainer has not begun, so that nothing is compressed yet. Call trainer.fit "
-                "first."
+                "The Trainer has not begun, so nothing is compressed yet. Call trainer.fit first."
             )
         return self._compression
 

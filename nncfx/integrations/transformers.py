@@ -199,7 +199,7 @@ class TrainerCompression(TrainerCallback):
                 raise ArgumentError(
                     f"'{folder}' has no {_KEPT}, and its other files lack {len(lacking)} tensors "
                     f"of the model, such as '{next(iter(lacking))}': masks, quantizers and "
-                    "schedules, or weights under other names. Go on from a checkpoint of a "
+                    "schedules, or weights under other names. Continue from a checkpoint of a "
                     "training with TrainerCompression, or start over."
                 )
 

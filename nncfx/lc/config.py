@@ -56,7 +56,7 @@ class LCParams(SparsityParams):
         if self.update_per_optimizer_step:
             yield Fault(
                 path="update_per_optimizer_step",
-                problem="lc compresses between epochs, so that a level within one would have no "
+                problem="lc compresses between epochs, so a level within one would have no "
                 "effect. Remove the key.",
             )
 

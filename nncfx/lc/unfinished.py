@@ -115,7 +115,7 @@ class Unfinished:
             return dict(state), tensors
         except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
             raise StorageError(
-                f"'{path}' is no state of a recovery ({error}). Delete it to start again."
+                f"'{path}' is not the state of a recovery ({error}). Delete it to start again."
             ) from error
 
 

@@ -56,8 +56,8 @@ def warn_unused_inputs(batch: object, model: nn.Module) -> None:
     if left_out and all(isinstance(one, Tensor) for one in batch[:count]):
         named = [f"'{name}': ..." for name in names[: count + len(left_out)]]
         _LOGGER.warning(
-            "Of each batch, %s not used: what stands behind the inputs that a forward needs is "
-            "taken for labels, and %s of %s keeps its default. If it is no label, give mappings: "
+            "In each batch, %s not used: what follows the inputs that a forward needs is taken "
+            "for labels, and %s of %s keeps its default. If it is not a label, give mappings: "
             "{%s}.",
             " and ".join(f"the tensor of shape {tuple(one.shape)} is" for _, one in left_out),
             " and ".join(f"'{name}'" for name, _ in left_out),

@@ -364,6 +364,6 @@ def inputs_for(model: nn.Module, example_inputs: ExampleInputs | None) -> Exampl
     if isinstance(model, NNCFNetwork):
         return model.nncf.example_inputs
     raise ArgumentError(
-        f"There are no example inputs, and {type(model).__name__} is not wrapped, so that it "
-        f"brings none. Pass {INPUT_FORMS}."
+        f"There are no example inputs, and {type(model).__name__} is not wrapped, so it brings "
+        f"none. Pass {INPUT_FORMS}."
     )

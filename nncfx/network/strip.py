@@ -70,11 +70,11 @@ def check_strippable(model: NNCFNetwork) -> None:
             raise TracingError(
                 f"The hook {type(insertion.hook).__name__} of '{insertion.algorithm}' at "
                 f"'{insertion.site}' changes an activation and cannot be baked into a parameter. "
-                "controller.strip() gives a copy of the controller's own model that keeps it; for "
-                "an average of its weights, load the average's state_dict into that model first. "
-                "Of any copy, nncfx.thin(model).model and nncfx.storage.save keep quantizers, "
-                f"export_onnx takes it as it is, and model.nncf.remove('{insertion.algorithm}') "
-                "takes the hook away."
+                "controller.strip() gives a copy of the controller's own model that keeps it; "
+                "for an average of its weights, load the average's state_dict into that model "
+                "first. For any copy, nncfx.thin(model).model and nncfx.storage.save keep "
+                "quantizers, export_onnx takes it as it is, and "
+                f"model.nncf.remove('{insertion.algorithm}') takes the hook away."
             )
 
 

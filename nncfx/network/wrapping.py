@@ -77,8 +77,8 @@ def _wrapped(
         _check_wrappable(model, name, module)
     if hasattr(model, "nncf"):
         raise TracingError(
-            f"{type(model).__name__} cannot be wrapped: it has a 'nncf' of its own, and behind "
-            "model.nncf is what wrapping adds. Give its own another name."
+            f"{type(model).__name__} cannot be wrapped: it has an attribute 'nncf', and wrapping "
+            "adds one of that name. Give its own another name."
         )
     _own_stateless(modules)
     traces = traces_of_shapes(model, (example_inputs, *further_inputs))
@@ -89,7 +89,7 @@ def _wrapped(
         change_class(model, ClassSpec(type(model), NNCFNetwork))
     except TypeError as error:
         raise TracingError(
-            f"{type(model).__name__} cannot be wrapped: its class admits no subclass ({error}). "
+            f"{type(model).__name__} cannot be wrapped: its class allows no subclass ({error}). "
             "Wrap the Python module that it was made from."
         ) from error
     model.__dict__[STORE] = HookStore()
@@ -111,9 +111,9 @@ def _warn_written(model: nn.Module, traces: Sequence[Trace]) -> None:
     )
     if written:
         _LOGGER.warning(
-            "The forward of %s writes to %s, which would be lost behind a hook: what compresses "
-            "weights leaves such weights as they are. If the model can be told to write to none, "
-            "tell it before it is wrapped.",
+            "The forward of %s writes to %s, which a hook would lose: algorithms leave such "
+            "weights as they are. If the model has an option not to write to them, set it "
+            "before the model is wrapped.",
             type(model).__name__,
             ", ".join(f"'{one}'" for one in written),
         )

@@ -70,9 +70,9 @@ def register_operator(one: Operator) -> None:
     """
     if one.kind not in {*KINDS, OTHER}:
         raise ArgumentError(
-            f"'{one.kind}', the kind of the operation '{one.name}', is none that descriptions of "
-            f"targets name.{did_you_mean(one.kind, KINDS)} Leave it at '{OTHER}', or use one of "
-            f"{', '.join(sorted(KINDS))}."
+            f"'{one.kind}', the kind of the operation '{one.name}', is not one that descriptions "
+            f"of targets name.{did_you_mean(one.kind, KINDS)} Leave it as '{OTHER}', or use one "
+            f"of {', '.join(sorted(KINDS))}."
         )
     _BY_FUNCTION.update(dict.fromkeys(one.functions, one))
 

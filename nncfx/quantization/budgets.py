@@ -48,8 +48,8 @@ def metric_of(evaluate: Evaluate, model: nn.Module) -> float:
         if machine_fault(error) is not None:
             raise
         raise ArgumentError(
-            f"evaluate returned a {type(found).__name__} that is no number. Return the metric of "
-            "the model it is given, higher is better, such as an accuracy in [0, 1]."
+            f"evaluate returned a {type(found).__name__} that is not a number. Return the metric "
+            "of the model it is given, higher is better, such as an accuracy in [0, 1]."
         ) from error
 
 

@@ -51,8 +51,8 @@ def without_drowned_channels(
         worst = min(harmful, key=lambda one: harmful[one])
         _LOGGER.warning(
             "%d of %d results that norms of each channel read stay in float: %d bits for all "
-            "channels would leave %.1f dB of signal over error behind %s. preset='fast' quantizes "
-            "them all the same.",
+            "channels would leave %.1f dB of signal over error after %s. preset='fast' "
+            "quantizes them anyway.",
             *(len(harmful), len(read), worst.spec.bits, harmful[worst], read[worst]),
         )
     return replace(plan, quantizers=tuple(one for one in plan.quantizers if one not in harmful))

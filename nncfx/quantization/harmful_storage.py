@@ -55,7 +55,7 @@ def without_harmful_storage(
     for address, db in harmed.items():
         _LOGGER.warning(
             "%s stays in float: %d bits would only make its weights smaller, %s computes it in "
-            "float, and leave %.1f dB of signal over error. preset='fast' stores it all the same.",
+            "float, and leave %.1f dB of signal over error. preset='fast' stores it anyway.",
             *(address, bits[address], plan.hardware, db),
         )
     reason = "its weights would only be stored in integers, and are harmed by them"

@@ -166,7 +166,7 @@ def _check(
             and not isinstance(ignored_scopes, str)
             and all(isinstance(one, str) for one in ignored_scopes),
             ignored_scopes,
-            f"It is a sequence of scopes, which are texts: write [{str(ignored_scopes)!r}].",
+            f"It is a sequence of scopes, which are strings: write [{str(ignored_scopes)!r}].",
         ),
         "options": (
             isinstance(options, QuantizeOptions),
@@ -280,7 +280,7 @@ def _warn_slow_weights(plan: QuantizationPlan, hardware: Hardware) -> None:
     bits = sorted({one.spec.bits for one in plan.weights if one.spec.bits <= narrowest / 2})
     if bits:
         _LOGGER.warning(
-            "Weights of %s bits make files smaller, and nothing faster: %s has no kernels for "
+            "Weights of %s bits make files smaller, but nothing faster: %s has no kernels for "
             "them and computes with %d bits.",
             " and ".join(map(str, bits)),
             hardware.name,

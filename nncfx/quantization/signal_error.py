@@ -104,7 +104,7 @@ def warn_large_errors(
         worst = sorted(found, key=lambda one: found[one])
         _LOGGER.warning(
             "%d of %d layers return less than %g dB of signal over error: %s. "
-            "nncfx.quantization.quantization_errors tells of all; more bits%s or ignored_scopes "
+            "nncfx.quantization.quantization_errors lists all; more bits%s or ignored_scopes "
             "help.",
             *(len(found), len(layers), _FEW_DB),
             shortened([f"{one} ({found[one]:.1f} dB)" for one in worst], _NAMED),

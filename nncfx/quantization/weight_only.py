@@ -262,7 +262,7 @@ def _check_found(
             + (codes_mend(model) or mend)
         )
     if mend:
-        _LOGGER.warning("quantize_weights leaves weights alone that are no parameters.%s", mend)
+        _LOGGER.warning("quantize_weights leaves alone weights that are not parameters.%s", mend)
 
 
 def _range_of(planned: PlannedQuantizer) -> RangeRequest:
@@ -321,8 +321,8 @@ def _form(
     if own != group:
         bits = _BYTE if own is None else bits
         _LOGGER.warning(
-            "quantize_weights gives '%s' %d bits and %s: its rows have %d weights, no multiple of "
-            "the group_size %s.",
+            "quantize_weights gives '%s' %d bits and %s: its rows have %d weights, not a "
+            "multiple of the group_size %s.",
             name,
             bits,
             "a scale for each row" if own is None else f"groups of {own}",

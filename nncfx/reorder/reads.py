@@ -93,7 +93,7 @@ def _read(
     for channel in sorted(keep):
         if channel not in position_of:
             message = (
-                f"keeps[{consumer}] holds channel {channel}, which does not stand in the order of "
+                f"keeps[{consumer}] holds channel {channel}, which is not in the order of "
                 f"{len(channels)} channels. Pass the keeps that the order was made for."
             )
             raise ArgumentError(message)

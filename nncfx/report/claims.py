@@ -82,8 +82,8 @@ def warning(evidence: Evidence) -> str:
         if file is None or file.is_inside is not False:
             why = evidence.studies[-1].why_unchanged if evidence.studies else ""
             return why and f"Unchanged: {why}"
-        return "Outside of the budget: the file, after its export."
-    return f"Outside of the budget: {_judged(judgement, evidence.metric)}."
+        return "Outside the budget: the file, after its export."
+    return f"Outside the budget: {_judged(judgement, evidence.metric)}."
 
 
 def checks(evidence: Evidence) -> tuple[Claim, ...]:

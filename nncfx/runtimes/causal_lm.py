@@ -71,7 +71,7 @@ class CausalLM(Closing):
             self.close()
             raise RuntimeFailure(
                 f"'{os.fspath(path)}' reads {', '.join(one.name for one in specs)} and no past: "
-                "it has no cache. Write it by nncfx.export.export_causal_lm."
+                "it has no cache. Write it with nncfx.export.export_causal_lm."
             )
 
     def generate(

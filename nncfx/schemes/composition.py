@@ -42,7 +42,7 @@ class Compose(Scheme):
                 "Write Compose([Prune(), Quantize('float16')])."
             )
         if not self.schemes:
-            raise ArgumentError("Compose has no schemes, so that it compresses nothing. List one.")
+            raise ArgumentError("Compose has no schemes, so it compresses nothing. List one.")
         object.__setattr__(self, "schemes", tuple(as_scheme(one) for one in self.schemes))
 
     @property

@@ -48,8 +48,8 @@ def kmeans_1d(
     ordered: Tensor = in_float64(ascending(values.flatten()))
     if ordered.numel() == 0 or not torch.isfinite(ordered[[0, -1]]).all():
         raise CompressionError(
-            f"{ordered.numel()} weights cannot be clustered; it takes at least one, and all "
-            "finite. Train the model to finite weights first."
+            f"{ordered.numel()} weights cannot be clustered; clustering needs at least one, and "
+            "all finite. Train the model to finite weights first."
         )
     distinct: Tensor = torch.unique_consecutive(ordered)
     if distinct.numel() <= k:

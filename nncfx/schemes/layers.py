@@ -69,7 +69,7 @@ def kinds_of(layers: Iterable[str]) -> tuple[type[nn.Module], ...]:
         require_known("kind of layer", name, LAYER_KINDS)
     if not names:
         raise ArgumentError(
-            "layers is empty, so that the scheme would compress nothing. Use some of "
+            "layers is empty, so the scheme would compress nothing. Use some of "
             f"{', '.join(LAYER_KINDS)}."
         )
     return tuple(kind for name in names for kind in LAYER_KINDS[name])
@@ -143,8 +143,8 @@ def matching_modules(model: nn.Module, patterns: Iterable[str]) -> frozenset[str
         hits = [name for name in names if _selects(pattern, name)]
         if not hits:
             raise GraphError(
-                f"'{pattern}' in ignored matches no module, so that nothing would be left out. "
-                f"Use a dotted name of model.named_modules().{did_you_mean(pattern, names)}"
+                f"'{pattern}' in ignored matches no module, so nothing would be left out. Use a "
+                f"dotted name of model.named_modules().{did_you_mean(pattern, names)}"
             )
         found.update(hits)
     return frozenset(found)

@@ -152,7 +152,7 @@ def factorize(
     for layer in layers:
         if type(layer.module) not in _FACTORS:
             raise CompressionError(
-                f"'{layer.name}' carries hooks of nncfx, which would lose the weight they stand "
+                f"'{layer.name}' carries hooks of nncfx, which would lose the weight they act "
                 "on. Strip the model first: factorize(nncfx.strip(model))."
             )
         if readers.count(id(layer.weight)) == 1 and not _is_grouped(layer.module):

@@ -116,7 +116,7 @@ def _layers_to_prune(scheme: Scheme, layers: list[Layer]) -> list[Layer]:
     """Return `layers`, only the first of those that share a weight (embedding and decoder)."""
     if not layers:
         raise CompressionError(
-            f"{scheme!r} finds no layer that it could prune, so that every level would give the "
-            "same model. Check the model, `layers` and `ignored`, or choose another scheme."
+            f"{scheme!r} finds no layer that it could prune, so every level would give the same "
+            "model. Check the model, `layers` and `ignored`, or choose another scheme."
         )
     return list({id(layer.weight): layer for layer in reversed(layers)}.values())[::-1]

@@ -210,8 +210,8 @@ class Journal(Closing):
 def _hold(file: IO[bytes], path: pathlib.Path) -> None:
     if not lock(file.fileno()):
         raise SearchError(
-            f"{path} is in use by another search, and two would write over each other. "
-            "Wait for it to end or stop it, or use another folder."
+            f"{path} is in use by another search, and the two would overwrite each other. Wait "
+            "for it to end or stop it, or use another folder."
         )
 
 

@@ -154,7 +154,8 @@ class Journaled(Closing, Generic[T]):
             raise SearchError(f"{place}: {error}") from error
         if trial.number != number:
             raise SearchError(
-                f"{place} is trial {trial.number} where trial {number} must stand, so a line was "
-                "lost or doubled. Restore the journal from a copy, or delete it to start again."
+                f"{place} is trial {trial.number} where trial {number} must be, so a line was "
+                "lost or duplicated. Restore the journal from a copy, or delete it to start "
+                "again."
             )
         return trial

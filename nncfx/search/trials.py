@@ -179,4 +179,4 @@ def check_ended(state: State, measured: object, error: str | None) -> None:
     """
     if (measured if state == "done" else error) is None:
         lacks = "what was measured" if state == "done" else "an error"
-        raise ArgumentError(f"The trial is {state!r} and has not {lacks}, which belongs to it.")
+        raise ArgumentError(f"The trial is {state!r} and lacks {lacks}, which belongs to it.")

@@ -92,7 +92,9 @@ def _check_layers(layers: Sequence[LayerSpec]) -> None:
         if bits not in {4, 8}:
             raise StorageError(f"Layer {name!r} has {bits}-bit codes; the layout has 4 or 8.")
         if not shape or any(size < 0 for size in shape):
-            raise StorageError(f"Layer {name!r} has the shape {tuple(shape)}, of no weight.")
+            raise StorageError(
+                f"Layer {name!r} has the shape {tuple(shape)}, which no weight has."
+            )
 
 
 def _decode_layer(source: ByteReader, count: int, shape: tuple[int, ...], bits: int) -> Layer:
@@ -213,7 +215,7 @@ def _check_entries(entries: Entries, bits: int) -> None:
     codes, gaps = entries.codes, entries.gaps
     bytes_ = codes.dtype == np.uint8 and gaps.dtype == np.uint8 and codes.ndim == 1
     if not bytes_ or codes.shape != gaps.shape:
-        raise StorageError("its codes and gaps are no two rows of bytes of the same length.")
+        raise StorageError("its codes and gaps are not two rows of bytes of the same length.")
     if codes.size and (int(codes.max()) >> bits or int(gaps.max()) > LONGEST_GAP):
         raise StorageError(f"a code exceeds {bits} bits, or a gap {LONGEST_GAP}.")
 

@@ -119,8 +119,9 @@ class Hardware:
         unknown = unknown_kinds(named)
         if unknown:
             raise ArgumentError(
-                f"The hardware '{self.name}' names '{unknown[0]}', which is no kind of operation; "
-                f"known are {', '.join(sorted(KINDS))}.{did_you_mean(unknown[0], KINDS)}"
+                f"The hardware '{self.name}' names '{unknown[0]}', which is not a kind of "
+                "operation; known are "
+                f"{', '.join(sorted(KINDS))}.{did_you_mean(unknown[0], KINDS)}"
             )
         if self.alignment < 1 or self.accumulator_bits < 1:
             raise ArgumentError(

@@ -120,7 +120,7 @@ _HAGO_KERNELS: Final = Hardware(
 )
 
 _SEVEN_BITS: Final = (
-    "7 bits of weights: overflow_fix='enable' (of QuantizeOptions, or beside 'algorithm': "
+    "7 bits of weights: overflow_fix='enable' (of QuantizeOptions, or next to 'algorithm': "
     "'quantization')"
 )
 _VECTORS: Final = Alignment(16, 4)

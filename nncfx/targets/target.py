@@ -105,13 +105,13 @@ class Target:
         if unknown := sorted(set(self.workarounds) - known):
             raise ArgumentError(
                 f"The target '{self.name}' names the workaround '{unknown[0]}', which the export "
-                f"does not know, so that nothing would be done. Write one of "
+                "does not know, so nothing would be done. Write one of "
                 f"{', '.join(sorted(known))}, or leave it out."
             )
         if unknown := sorted(set(self.missing) - set(PARTS)):
             raise ArgumentError(
-                f"The target '{self.name}' says why '{unknown[0]}' is missing, which is no part "
-                f"of a target. Parts are {', '.join(PARTS)}."
+                f"The target '{self.name}' says why '{unknown[0]}' is missing, which is not a "
+                f"part of a target. Parts are {', '.join(PARTS)}."
             )
 
     @property

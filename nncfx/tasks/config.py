@@ -15,7 +15,7 @@ from nncfx.runtimes import runtime_named
 from nncfx.schemes.from_config import scheme_faults
 from nncfx.targets import target_named
 
-CODE: Final = "'package.module:function', or 'file.py:function' beside the config"
+CODE: Final = "'package.module:function', or 'file.py:function' next to the config"
 """How a config refers to Python code."""
 
 ACCURACY: Final = "accuracy"
@@ -69,7 +69,7 @@ class TrainSection(Section):
     )
     weight_decay: float = option(5e-4, "the weight decay of SGD", limits=Limits(minimum=0))
     task_weight: float = option(
-        1.0, "the weight of the task's loss beside a teacher's", limits=Limits(minimum=0)
+        1.0, "the weight of the task's loss next to a teacher's", limits=Limits(minimum=0)
     )
     precision: Literal["auto", "bfloat16", "float32"] = option(
         "float32", "the precision of forward and backward passes"
@@ -103,7 +103,7 @@ class ExportSection(Section):
         default=False, doc="whether the result is quantized after training, as the target computes"
     )
     benchmark: bool = option(
-        default=True, doc="whether the file is timed beside the dense model's"
+        default=True, doc="whether the file is timed against the dense model's"
     )
 
     @override
@@ -114,13 +114,14 @@ class ExportSection(Section):
         if file.suffix != ".onnx" or file.is_absolute() or ".." in file.parts:
             yield Fault(
                 path="file",
-                problem=f"'{self.file}' is no name of an ONNX file in the folder of the run, "
-                "where all its files are. Write a name that ends in .onnx, such as 'model.onnx'.",
+                problem=f"'{self.file}' is not the name of an ONNX file in the folder of the "
+                "run, where all its files are. Write a name that ends in .onnx, such as "
+                "'model.onnx'.",
             )
         elif file == PurePath(DENSE_FILE):
             yield Fault(
                 path="file",
-                problem=f"'{DENSE_FILE}' is the dense model, beside which this one is timed. "
+                problem=f"'{DENSE_FILE}' is the dense model, against which this one is timed. "
                 "Write another name, such as 'model.onnx'.",
             )
         try:
@@ -144,7 +145,7 @@ class TaskConfig(NNCFConfig):
         ACCURACY, f"what judges a model on a loader, higher is better: '{ACCURACY}', or {CODE}"
     )
     train: TrainSection = option(TrainSection(), "loss and training")
-    export: ExportSection | None = option(None, "the ONNX file; nothing is exported without")
+    export: ExportSection | None = option(None, "the ONNX file; without it, nothing is exported")
 
     @property
     def base(self) -> NNCFConfig:

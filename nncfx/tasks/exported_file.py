@@ -88,7 +88,7 @@ def export_file(
     )
     facts: dict[str, Any] = {"onnx_bytes": written.size_bytes}
     if export.benchmark:
-        say("timing the file beside the dense model's")
+        say("timing the file against the dense model's")
         try:
             facts |= _timed(task, written.path, compressed.dense, target, folder)
         except (MissingExtraError, RuntimeFailure) as error:  # the file is valid nevertheless

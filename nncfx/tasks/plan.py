@@ -233,5 +233,5 @@ def _stages(task: Task) -> Iterator[str]:
     if export is not None:
         runtime = f" for {export.target}" if export.target else ""
         quantized = f"quantize{runtime}, then " if export.quantize else ""
-        timed = ", and time it beside the dense model" if export.benchmark else ""
+        timed = ", and time it against the dense model" if export.benchmark else ""
         yield f"{quantized}export {export.file}{runtime}{timed}"

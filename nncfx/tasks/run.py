@@ -188,8 +188,8 @@ def held(folder: Path) -> Iterator[None]:
     try:
         if not lock(handle):
             raise MachineError(
-                f"'{folder}' is in use by another run, and two would write over each other. Wait "
-                "for it to end, or give another --folder."
+                f"'{folder}' is in use by another run, and the two would overwrite each other. "
+                "Wait for it to end, or give another --folder."
             )
         yield
     finally:
@@ -251,8 +251,8 @@ def _begin(task: Task, folder: Path) -> None:
     for name in written:
         if (folder / name).exists():
             raise ArgumentError(
-                f"'{folder / name}' is of no run of 'nncfx compress', and this one would write "
-                "over it. Give another --folder, or move the file."
+                f"'{folder / name}' does not belong to a run of 'nncfx compress', and this one "
+                "would overwrite it. Give another --folder, or move the file."
             )
     write_text(known, text + "\n")
 

@@ -171,8 +171,8 @@ def _of_training(folder: Path, progress: Path) -> RunStatus:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
-            f"'{progress}' is no progress of a training ({error_text(error)}). Delete "
-            "it; the next epoch writes it again."
+            f"'{progress}' is not the progress of a training ({error_text(error)}). Delete it; "
+            "the next epoch writes it again."
         ) from error
 
 
@@ -289,7 +289,8 @@ def read_journal(journal: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str
         raise StorageError(f"'{journal}' is damaged: {error}.") from error
     except jsonschema.ValidationError as error:
         raise StorageError(
-            f"'{journal}' is no journal of a search: line 1, {error.json_path}: {error.message}."
+            f"'{journal}' is not the journal of a search: line 1, {error.json_path}: "
+            f"{error.message}."
         ) from error
     return header, [one for one in records if "lease" not in one]
 

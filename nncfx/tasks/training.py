@@ -88,7 +88,7 @@ def train_task(task: Task, folder: Path, say: Say) -> Trained:
         checkpoint = folder / _CHECKPOINT
         training = Training(controller, batches, task.criterion, recipe, checkpoint)
         if training.step:
-            say(f"going on after step {training.step} of {recipe.steps}")
+            say(f"continuing after step {training.step} of {recipe.steps}")
         training.run(on_progress=_Progress(folder / PROGRESS, say, training.step))
     network.eval()
     if controller.compression_stage() is not CompressionStage.FULLY_COMPRESSED:
@@ -173,8 +173,8 @@ class _NumberedBatches:
             self._length = len(loader)  # type: ignore[arg-type]  # what has none is refused
         except TypeError as error:
             raise ArgumentError(
-                "The loader for training has no length, so that a training that was killed could "
-                "not go on at the same batch. Return a DataLoader or a list of batches."
+                "The loader for training has no length, so a training that was killed could not "
+                "continue at the same batch. Return a DataLoader or a list of batches."
             ) from error
         self._loader, self._seed = loader, seed
         self._next = -1

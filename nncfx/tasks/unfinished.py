@@ -143,7 +143,7 @@ def evidence_so_far(folder: str | Path) -> Evidence:
         layers=(),
         max_thinning_error=None,
         files={},
-        notes=("Accuracies are of the data that choose.",),
+        notes=("Accuracies are measured on the data that the search chooses by.",),
         state=_words(status),
     )
 

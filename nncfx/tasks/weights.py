@@ -74,8 +74,8 @@ def state_in(path: Path) -> dict[str, torch.Tensor]:
             raise
         raise StorageError(
             f"'{path}' holds no weights that can be read without running code "
-            f"({_reason(error, path)}). Write it by torch.save(model.state_dict(), path), or as "
-            "safetensors."
+            f"({_reason(error, path)}). Write it with torch.save(model.state_dict(), path), or "
+            "as safetensors."
         ) from error
     for key in _WRAPPERS:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
@@ -84,7 +84,7 @@ def state_in(path: Path) -> dict[str, torch.Tensor]:
         isinstance(one, torch.Tensor) for one in found.values()
     ):
         raise StorageError(
-            f"'{path}' holds no state_dict: its values are not all tensors. Write it by "
+            f"'{path}' holds no state_dict: its values are not all tensors. Write it with "
             "torch.save(model.state_dict(), path)."
         )
     return {str(name).removeprefix("module."): one for name, one in found.items()}
@@ -98,7 +98,7 @@ def _reason(error: Exception, path: Path) -> str:
     if found:
         return f"it is a pickle of objects, such as {found.group(1)}"
     if isinstance(error, pickle.UnpicklingError):
-        return "it is no file of torch.save"
+        return "it is not a file of torch.save"
     text = str(error).strip() or error_text(error)
     return text.partition("\n")[0].rstrip(".:")
 

@@ -120,7 +120,7 @@ def _reach(controller: Controller, level: float) -> None:
         torch.autograd.backward(loss)
         optimizer.step()
         loss = controller.loss()
-    raise AssertionError(f"the loss stands at {float(loss)}, far from level {level}")
+    raise AssertionError(f"the loss is {float(loss)}, far from level {level}")
 
 
 def _baked(model: NNCFNetwork) -> nn.Module:

@@ -60,7 +60,7 @@ def warn_quantized_attention(model: NNCFNetwork) -> None:
     if both := [one for one in attentions if one in quantized & pruned]:
         _LOGGER.warning(
             "%s: torch's own attention is both pruned and quantized, and without some of its "
-            "channels its operations are others: nncfx.thin will refuse this model. Leave "
+            "channels its operations differ: nncfx.thin will refuse this model. Leave "
             "quantization out here, and quantize what nncfx.thin returns.",
             shortened([f"'{one}'" for one in both]),
         )
@@ -159,8 +159,8 @@ def _narrow(
     axis = int(spec.columns) if spec.axis is None else spec.axis % len(shape)
     if spec.group is not None and gone.keys() - {axis}:
         raise ThinningError(
-            f"'{name}' is quantized in groups of {spec.group} neighbours, and inputs of it "
-            "go: the groups would be others. Thin first, and quantize the thin model."
+            f"'{name}' is quantized in groups of {spec.group} neighbours, and removing some of "
+            "its inputs would change the groups. Thin first, and quantize the thin model."
         )
     if axis not in gone:
         return

@@ -53,8 +53,8 @@ class ThinResult:
             return ""
         if self.fixed:
             return (
-                "Nothing saved: dead channels are kept, for the reasons above. Take those away, "
-                "or prune other layers."
+                "Nothing saved: dead channels are kept, for the reasons above. Remove those, or "
+                "prune other layers."
             )
         return (
             "Nothing saved: no channel is dead, that is, read by zeros alone. Prune whole "

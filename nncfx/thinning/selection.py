@@ -106,10 +106,10 @@ def check_fit(channels: Channels, tensors: Mapping[str, torch.Tensor]) -> None:
                 continue
             has = "none" if found is None else f"one of shape {list(shape)}"
             raise GraphError(
-                f"The channels of '{group_set.name}' are not of this model: they take a tensor "
-                f"'{member.parameter}' with at least {entries} entries along axis {member.axis}, "
-                f"and the model has {has}. Pass what prunable_channels finds for this very "
-                "model, or leave 'channels' out."
+                f"The channels of '{group_set.name}' are not those of this model: they take a "
+                f"tensor '{member.parameter}' with at least {entries} entries along axis "
+                f"{member.axis}, and the model has {has}. Pass what prunable_channels finds for "
+                "this very model, or leave 'channels' out."
             )
 
 

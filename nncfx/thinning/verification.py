@@ -75,14 +75,14 @@ class ConstantOutputs(NothingProven):
 
 
 _NO_NUMBERS: Final = (
-    "Every output of the model on the example inputs is NaN, so that comparing the thinned model "
+    "Every output of the model on the example inputs is NaN, so comparing the thinned model "
     "with it would prove nothing. Its weights may have diverged, or its code may not compute in "
     "their dtype; thin a model, and pass inputs, that give numbers."
 )
 _VACUOUS: Final = (
     "Every output of the model is {what}, on the example inputs and on random ones of their "
-    "shapes, so that comparing the thinned model with it would prove nothing. Pass inputs on "
-    "which its outputs vary (further_inputs), or prune less: some layer may have nothing left."
+    "shapes, so comparing the thinned model with it would prove nothing. Pass inputs on which "
+    "its outputs vary (further_inputs), or prune less: some layer may have nothing left."
 )
 
 
@@ -156,9 +156,8 @@ def verify(
             if isinstance(error, ThinningError):
                 raise fault from error
             more = (
-                " That may be rounding, which copies in float64 would show, and those do not run "
-                f"({error_text(error)}). If it is so small as not to matter, pass a larger "
-                "tolerance=."
+                " That may be rounding, which copies in float64 would show, and those do not "
+                f"run ({error_text(error)}). If it is negligible, pass a larger tolerance=."
             )
             raise _Difference(fault.error, fault.limit, more) from error
     return _verified(masked, thinned, inputs, dead, _ROUNDED)

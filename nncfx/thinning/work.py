@@ -30,7 +30,7 @@ from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.record.unreached_modules import branches_on_training
 
-_GRAPH: Final = "GraphModule: widths that stand in the code of {} have changed"
+_GRAPH: Final = "GraphModule: widths in the code of {} have changed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +104,8 @@ class Work:
                 error = worst_error(proof, model, self.tolerance)
             except ThinningError as fault:
                 raise ThinningError(
-                    f"{fault} It was thinned in place and is not what it was: load its weights "
-                    "again, and leave out inplace=True to be told the operation at fault."
+                    f"{fault} It was thinned in place and is changed now: load its weights "
+                    "again, and leave out inplace=True to learn which operation is at fault."
                 ) from fault
         return self._told(channels, selection, removal, error, before)
 

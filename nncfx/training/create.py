@@ -181,7 +181,7 @@ def _check_trainable(model: nn.Module) -> None:
     made = [name for name, one in model.named_parameters() if one.is_inference()]
     if made:
         raise ArgumentError(
-            f"'{made[0]}' was made in torch.inference_mode, so that it cannot be trained. Make or "
+            f"'{made[0]}' was made in torch.inference_mode, so it cannot be trained. Make or "
             "load the model outside of it, or pass a copy.deepcopy that is made outside."
         )
 

@@ -167,9 +167,9 @@ class TrainingFile:
         written = content["parts"]
         if set(written) != set(parts):
             raise StorageError(
-                f"'{self._path}' holds the states of {', '.join(sorted(written))}, and asked for "
-                f"are those of {', '.join(sorted(parts))}. Pass the same parts as before, or "
-                "delete it to train from the beginning."
+                f"'{self._path}' holds the states of {', '.join(sorted(written))}, not of "
+                f"{', '.join(sorted(parts))}. Pass the same parts as before, or delete it to "
+                "train from the beginning."
             )
         for name, part in parts.items():
             try:
@@ -205,13 +205,13 @@ class TrainingFile:
         found = content.get("format") if isinstance(content, dict) else None
         if found != _FORMAT or content.get("version") != _VERSION:
             raise StorageError(
-                f"'{path}' is no unfinished training that this version reads. Delete it to train "
-                "from the beginning."
+                f"'{path}' is not an unfinished training that this version reads. Delete it to "
+                "train from the beginning."
             )
         if content["identity"] != self._identity:
             difference = _difference(content["identity"], self._identity)
             raise StorageError(
-                f"'{path}' is of another training: {difference}. Use another file, "
-                "or delete it to train from the beginning."
+                f"'{path}' belongs to another training: {difference}. Use another file, or "
+                "delete it to train from the beginning."
             )
         return dict(content)

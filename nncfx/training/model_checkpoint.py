@@ -108,10 +108,11 @@ def save(
     controller = CompositeController(model, []) if controller is None else controller
     if controller.model is not model:
         raise ArgumentError(
-            "The model is not the one that the controller handles, so that masks and level would "
-            "not belong together. Pass the pair that create_compressed_model returned; a finished "
-            "model, such as nncfx.thin or controller.strip() returns, goes without a controller, "
-            "and nncfx.quantize(model, ..., inplace=True) is what quantizes the controller's own."
+            "The model is not the one that the controller handles, so masks and level would not "
+            "belong together. Pass the pair that create_compressed_model returned; a finished "
+            "model, such as nncfx.thin or controller.strip() returns, goes without a "
+            "controller, and nncfx.quantize(model, ..., inplace=True) is what quantizes the "
+            "controller's own."
         )
     is_finished = Path(path).suffix == SUFFIX
     _check_form(path, controller, is_finished=is_finished, shards=shards, integers=integers)
@@ -144,13 +145,13 @@ def _check_form(
     if is_finished and (controller.configs or shards):
         what = "a training" if controller.configs else "shards"
         raise ArgumentError(
-            f"'{path}' ends in {SUFFIX}, a format of finished models, and this is to hold {what}. "
-            f"Name it otherwise, such as '{Path(path).stem}.safetensors'."
+            f"'{path}' ends in {SUFFIX}, a format of finished models, and this is to hold "
+            f"{what}. Use another name, such as '{Path(path).stem}.safetensors'."
         )
     if shards and integers:
         raise ArgumentError(
-            "A folder of shards holds floats, and integers=True asks for integers. Leave one "
-            "of both: a finished model goes into one file."
+            "A folder of shards holds floats, and integers=True asks for integers. Drop one of "
+            "the two: a finished model goes into one file."
         )
 
 
@@ -387,6 +388,6 @@ def _check_fit(
     lines += [f"  {kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
     raise StorageError(
         f"'{path}' does not fit this model; build the model as it was when the file was written, "
-        "and where values say which path a forward takes, as to experts, pass the example_inputs "
-        "of then.\n" + "\n".join(lines)
+        "and where values say which path a forward takes, as to experts, pass the "
+        "example_inputs used then.\n" + "\n".join(lines)
     )

@@ -142,8 +142,8 @@ def _alone(path: Path) -> Iterator[None]:
             return
         if not lock(handle.fileno()):
             raise MachineError(
-                f"Another process trains on '{path}', and two would write over each other. Wait "
-                "for it to end or stop it, or name another file."
+                f"Another process trains on '{path}', and the two would overwrite each other. "
+                "Wait for it to end or stop it, or name another file."
             )
         _HELD.add(file)
         try:

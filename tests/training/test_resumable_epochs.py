@@ -114,7 +114,7 @@ def test_forgotten_parts_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     optimizer = torch.optim.SGD(controller.parameter_groups(0.1))
     assert list(resumable_epochs(tmp_path / "run", 1, controller, optimizer=optimizer)) == [0]
     assert "No optimizer" not in caplog.text
-    with pytest.raises(StorageError, match=r"controller, model, optimizer, and asked for"):
+    with pytest.raises(StorageError, match=r"controller, model, optimizer, not of"):
         list(resumable_epochs(tmp_path / "run", 2, controller))
     assert "No optimizer is passed" in caplog.text
 

@@ -106,7 +106,8 @@ def _scores(group_set: GroupSet, member: Member, mean: _Mean) -> Tensor:
     if values is None:
         raise CompressionError(
             f"'{member.parameter}', which shows the channels of '{group_set.name}', was not used "
-            "on the data. Pass batches in calibration_batches, or leave the layer out by scopes."
+            "on the data. Pass batches in calibration_batches, or leave the layer out with "
+            "ignored_scopes."
         )
     scores = values.cpu()[torch.from_numpy(member.indices.copy())].mean(dim=1)
     return comparable(group_set, scores, normalize=False)
@@ -122,8 +123,8 @@ def _shown(model: nn.Module, group_set: GroupSet, importance: str) -> tuple[Memb
             return member, module
     kind = "convolution" if importance == "HRank" else "convolution or linear layer"
     raise CompressionError(
-        f"No {kind} reads or gives the channels of '{group_set.name}', so that {importance} has "
-        "nothing to look at. Leave them out by ignored_scopes, or use 'L2'."
+        f"No {kind} reads or gives the channels of '{group_set.name}', so {importance} has "
+        "nothing to look at. Leave them out with ignored_scopes, or use 'L2'."
     )
 
 

@@ -170,9 +170,9 @@ class ChannelPruningController(Controller):
             )
         elif is_capped and round(reached, 2) < round(target, 2):
             _LOGGER.warning(
-                "%s reaches the level %.3f with these weights, not its target %g: 'align' rounds "
-                "the widths that stay up. Allow other widths by 'align': 1, or round down by "
-                "'align_down': true.",
+                "%s reaches the level %.3f with these weights, not its target %g: 'align' "
+                "rounds the remaining widths up. Allow other widths by 'align': 1, or round "
+                "down by 'align_down': true.",
                 self.algorithm,
                 reached,
                 target,
@@ -297,10 +297,10 @@ class ChannelPruningController(Controller):
         if reached < level:
             raise CompressionError(
                 f"{self.algorithm} can save at most {reached:.3f} of the {costs.unit} of this "
-                f"model, not {level:g}: the rest is in layers that it may not touch, and in the "
-                f"widths below which 'align' lets none fall. Lower "
-                f"'{self.config.params.target_key}', or allow more (scopes; 'align': 1; "
-                "prune_first_conv and prune_downsample_convs of filter_pruning)."
+                f"model, not {level:g}: the rest is in layers that it may not touch, or is kept "
+                f"because 'align' rounds widths up. Lower '{self.config.params.target_key}', or "
+                "allow more (scopes; 'align': 1; prune_first_conv and prune_downsample_convs of "
+                "filter_pruning)."
             )
         # 2^-20 distinguishes any two counts among a million groups
         for _ in range(20):

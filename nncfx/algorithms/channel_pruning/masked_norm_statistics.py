@@ -177,7 +177,7 @@ def _unfilled(averages: Iterable[Average], graph: NNCFGraph) -> str | None:
     for one in averages:
         if one.place not in known or graph.find(one.place).function not in _FILLED:
             return (
-                f"'{one.place}' averages over its channels, and no hook can stand before it; "
+                f"'{one.place}' averages over its channels, and no hook can be placed before it; "
                 "nncfx.thin(living_norms=True) removes them in one shot"
             )
     return None

@@ -14,10 +14,10 @@ from nncfx.operators import LINEAR_LAYERS, operation_kind, operator_of
 from nncfx.schemes import branch_sets
 
 _HELD = (
-    'the code gives \'{place}\' the number of channels; with "form": "auto" in its params the '
+    'the code gives \'{place}\' its number of channels; with "form": "auto" in its params the '
     "algorithm prunes them, and thinning makes the module around it a graph module"
 )
-_UNTRAINED: Final = "no parameter makes them, so that they have no score"
+_UNTRAINED: Final = "no parameter produces them, so they have no score"
 _MULTIPLYING = ("attention", "contraction", "lookup")
 _OF_ACTIVATIONS = ("attention", "matmul")
 """Kinds of products of two activations, unlike layers, whose weight the forward may compute."""
@@ -110,7 +110,7 @@ def take_heads(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channe
     """
     makers = producing_operations(channels, model, graph)
     return channels.keeping(
-        None if _is_of_heads(one, found, graph) else "it is of no attention heads"
+        None if _is_of_heads(one, found, graph) else "it does not belong to attention heads"
         for one, found in zip(channels, makers, strict=True)
     )
 
@@ -120,9 +120,9 @@ def take_neurons(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Chan
 
     def reason(one: GroupSet, makers: list[Operation]) -> str | None:
         if _is_of_heads(one, makers, graph):
-            return "it is of heads"
+            return "it belongs to attention heads"
         is_linear = bool(makers) and all(maker.function in LINEAR_LAYERS for maker in makers)
-        return None if is_linear else "not only linear layers make it"
+        return None if is_linear else "not only linear layers produce it"
 
     return channels.keeping(map(reason, channels, producing_operations(channels, model, graph)))
 

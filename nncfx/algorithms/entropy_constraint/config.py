@@ -39,7 +39,7 @@ class EntropyConstraintParams(Section):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntropyConstraintConfig(InitializedAlgorithmConfig):
-    """Limit the bits that weights take in an entropy-coded file (ours, not NNCF's)."""
+    """Limit the bits that weights take in an entropy-coded file (nncfx only)."""
 
     algorithm: ClassVar[str] = "entropy_constraint"
 

@@ -91,7 +91,7 @@ class KnowledgeDistillationController(Controller):
         if shapes[0] != shapes[1]:
             raise ArgumentError(
                 f"The teacher returns tensors of the shapes {shapes[0]}, and the model "
-                f"{shapes[1]} of the same inputs. Give one that returns what the model does."
+                f"{shapes[1]} for the same inputs. Give one that returns what the model does."
             )
         loss.teacher.take_over(network)
 

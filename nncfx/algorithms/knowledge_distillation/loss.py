@@ -114,8 +114,9 @@ class Teacher(nn.Module):
         """
         if self.call is None:
             raise CompressionError(
-                "knowledge_distillation has seen outputs of the model and no call of it, so that "
-                "the teacher cannot be called alike. Call the wrapped model, not its parts."
+                "knowledge_distillation has seen outputs of the model but no call of it, so it "
+                "cannot call the teacher with the same inputs. Call the wrapped model, not its "
+                "parts."
             )
         args, kwargs = pytree.tree_map_only(Tensor, self._in_own_dtype, tensor_copies(self.call))
         # a forward that takes derivatives enables gradients itself
@@ -225,8 +226,8 @@ class DistillationLoss(CompressionLoss):
         if not seen and self.teacher.call is not None:
             raise CompressionError(
                 "The last call of the model in training mode made none of the outputs that "
-                "knowledge_distillation compares, so that it would add nothing. Some trainers, "
-                "such as TRL's SFTTrainer, fuse the head into the loss and make no logits: train "
+                "knowledge_distillation compares, so it would add nothing. Some trainers, such "
+                "as TRL's SFTTrainer, fuse the head into the loss and make no logits: train "
                 "with one that makes them, or take the item out of the config."
             )
         if not seen:
@@ -259,8 +260,8 @@ def _pairs(
         match = next((other for other in waiting if other.shape == one.shape), None)
         if match is None:
             raise CompressionError(
-                f"The teacher returns no tensor of the shape {tuple(one.shape)}, which an output "
-                "of the model has in the last call. Take another teacher, or make the model "
-                "return the same in training and in evaluation mode."
+                f"The last call of the model returned a tensor of the shape {tuple(one.shape)}, "
+                "and the teacher returns none of that shape. Take another teacher, or make the "
+                "model return the same in training and in evaluation mode."
             )
         yield one, match

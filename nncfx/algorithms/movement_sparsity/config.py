@@ -59,22 +59,22 @@ class MovementSparsityParams(Section):
         if self.warmup_end_epoch <= self.warmup_start_epoch:
             yield Fault(
                 path="warmup_end_epoch",
-                problem=f"{self.warmup_end_epoch} does not lie after 'warmup_start_epoch', which "
-                f"is {self.warmup_start_epoch}, so that nothing is masked. Raise it.",
+                problem=f"{self.warmup_end_epoch} is not after 'warmup_start_epoch', which is "
+                f"{self.warmup_start_epoch}, so nothing is masked. Raise it.",
             )
         first, last = self.init_importance_threshold, self.final_importance_threshold
         if first is not None and first > last:
             yield Fault(
                 path="init_importance_threshold",
-                problem=f"{first} lies above 'final_importance_threshold', which is {last}; the "
+                problem=f"{first} is above 'final_importance_threshold', which is {last}; the "
                 "threshold never falls. Lower it, or leave it out.",
             )
         if self.sparsity_target is not None and (first is not None or last != 0):
             yield Fault(
                 path="sparsity_target",
-                problem=f"{self.sparsity_target} decides the thresholds, so that "
+                problem=f"{self.sparsity_target} decides the thresholds, so "
                 "'init_importance_threshold' and 'final_importance_threshold' would do nothing. "
-                "Leave them out, or it.",
+                "Leave out those two, or this key.",
             )
 
 

@@ -277,8 +277,8 @@ class MovementSparsityController(Controller):
 def _warn_given_back(level: float, target: float) -> None:
     if level < target - _LITTLE:
         warnings.warn(
-            f"The masks of movement_sparsity stand still from now on, at {level:.0%} of the "
-            f"weights in place of {target:.0%}: only channels that were masked as a whole stay "
+            f"The masks of movement_sparsity are frozen from now on, at {level:.0%} of the "
+            f"weights instead of {target:.0%}: only channels that were masked as a whole stay "
             "masked. Set 'enable_structured_masking' to false, or let "
             "'sparse_structure_by_scopes' give whole rows a score.",
             TrainingLoopWarning,

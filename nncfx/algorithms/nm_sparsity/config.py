@@ -37,7 +37,7 @@ class NMSparsityParams(Section):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NMSparsityConfig(InitializedAlgorithmConfig):
-    """Keep n weights of every m neighbours along the input channels (ours, not NNCF's)."""
+    """Keep n weights of every m neighbours along the input channels (nncfx only)."""
 
     algorithm: ClassVar[str] = "nm_sparsity"
 

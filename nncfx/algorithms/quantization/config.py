@@ -105,7 +105,7 @@ class RangeParams(Section):
             yield Fault(
                 path="min_percentile",
                 problem=f"{self.min_percentile} is not below 'max_percentile', which is "
-                f"{self.max_percentile}, and nothing lies between. Exchange or change them.",
+                f"{self.max_percentile}, so nothing lies between. Swap or change them.",
             )
 
 
@@ -148,12 +148,16 @@ class RangeInitializer(Section):
 class PrecisionInitializer(Section):
     """How each layer gets its bits."""
 
-    refused: ClassVar[Mapping[str, str]] = {"target_device": "it stands at the top of the config"}
+    refused: ClassVar[Mapping[str, str]] = {
+        "target_device": ("it belongs at the top level of the config")
+    }
 
     type: Literal["hawq", "manual"] = option(
         "manual",
         "how bits are found; hawq is read, but cannot be applied",
-        refused={"autoq": "AutoQ is not built. Use 'manual', or search the bits with nncfx.hago"},
+        refused={
+            "autoq": ("AutoQ is not implemented. Use 'manual', or search the bits with nncfx.hago")
+        },
     )
     bits: tuple[int, ...] = option((2, 4, 8), "the widths to choose from", limits=_POSITIVE)
     num_data_points: int = option(100, "examples for the traces", limits=_POSITIVE)

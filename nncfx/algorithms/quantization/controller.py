@@ -164,7 +164,7 @@ class QuantizationController(Controller):
         names = [one.planned.name for one in self.hooks]
         mend = (
             "Where the number of operations depends on values, as in a loop with a stop rule, "
-            "pass the example_inputs of then."
+            "pass the example_inputs used then."
         )
         check_keys(state["signed"], names, "The table of the quantizers' signs", mend)
         if not all(isinstance(one, bool) for one in state["signed"].values()):
@@ -188,8 +188,8 @@ class QuantizationController(Controller):
         ]
         if other:
             _LOGGER.warning(
-                "The state that was loaded has quantizers of other bits, whose steps do not fit "
-                "these: %s. Build the model with the config of the one that was saved.",
+                "The loaded state has quantizers of other widths, whose steps do not fit these: "
+                "%s. Build the model with the config of the one that was saved.",
                 shortened(other, 1),
             )
 

@@ -58,8 +58,8 @@ def _check_no_hawq(config: QuantizationConfig) -> None:
     if config.precision is not None and config.precision.type == "hawq":
         fault = Fault(
             path="initializer.precision.type",
-            problem="'hawq' can be read, but is not built: bits are not found by Hessian traces. "
-            "Use 'manual' with 'bitwidth_per_scope', or search the bits with nncfx.hago",
+            problem="'hawq' can be read, but is not implemented: bits are not found by Hessian "
+            "traces. Use 'manual' with 'bitwidth_per_scope', or search the bits with nncfx.hago",
         )
         raise config_error([fault], "The quantization item")
 
@@ -120,8 +120,8 @@ def ranges_of_config(
         fitting = [one for one in entries if _holds_for(one, planned, graph)]
         if len(fitting) != 1:
             raise CompressionError(
-                f"{len(fitting)} entries of 'initializer.range' hold for the quantizer "
-                f"'{planned.name}', where one has to. Give entries scopes, or a "
+                f"{len(fitting)} entries of 'initializer.range' apply to the quantizer "
+                f"'{planned.name}', and exactly one must. Give entries scopes, or a "
                 "'target_quantizer_group', that do not overlap and leave nothing out."
             )
         return _request(_of_role(fitting[0], planned.role), planned)
@@ -226,8 +226,8 @@ def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str
     faults = [
         Fault(
             path=f"initializer.precision.bitwidth_per_scope[{index}]",
-            problem=f"{entry} is no pair of a width, 2 to 16, and the name of a quantizer, such "
-            'as [8, "Net/Linear[fc]/linear_0|WEIGHT"]',
+            problem=f"{entry} is not a pair of a width, 2 to 16, and the name of a quantizer, "
+            'such as [8, "Net/Linear[fc]/linear_0|WEIGHT"]',
         )
         for index, entry in enumerate(entries)
         if [type(one) for one in entry] != [int, str] or entry[0] not in _WIDTHS

@@ -125,10 +125,10 @@ class RBSparsityController(Controller):
             self._meet_level()
         else:
             warnings.warn(
-                f"The masks of rb_sparsity stand still from now on, at {self.level:.0%} of "
-                f"the weights in place of {self.target_level:.0%}: the scores moved too little. "
-                "The gradient of a score falls with the number of weights, and SGD does not make "
-                "up for it. Give it more steps, train with Adam, or raise "
+                f"The masks of rb_sparsity are frozen from now on, at {self.level:.0%} of the "
+                f"weights instead of {self.target_level:.0%}: the scores moved too little. The "
+                "gradient of a score falls with the number of weights, and SGD does not make up "
+                "for it. Give it more steps, train with Adam, or raise "
                 f"'compression_lr_multiplier' (now {self.config.lr_multiplier:g}).",
                 TrainingLoopWarning,
                 stacklevel=2,

@@ -46,7 +46,7 @@ def linear(state: ChannelState, call: TracedCall) -> None:
         name, produced, consumed = one  # a matrix of a stack
         return weighted_product(state, call, grid, (name, consumed, produced))
     if found is None:
-        return unknown(state, call, "has a weight that is no parameter")
+        return unknown(state, call, "has a weight that is not a parameter")
     name, rows = found
     _consume(state, call, grid, (name, 1, -1))
     ids = _created(state, weight, rows)
@@ -68,7 +68,7 @@ def added_product(state: ChannelState, call: TracedCall) -> None:
     bias, data, weight = call.operands[:3]
     name, added = state.whole_parameter(weight), state.whole_parameter(bias)
     if name is None or added is None or state.source(data) is not None:
-        return unknown(state, call, "has a weight or a bias that is no parameter")
+        return unknown(state, call, "has a weight or a bias that is not a parameter")
     weighted_product(state, call, state.ids(data), (name, 0, 1))
     ids = state.ledger.carried(name, 1, weight.shape[1])
     return state.ledger.carry(added, 0, ids, Role.PRODUCER)
@@ -118,7 +118,7 @@ def _convolve(state: ChannelState, call: TracedCall, axes: tuple[int, int]) -> N
     if name is None and groups == 1 and produced == 0 and _convolve_by_block(state, call, grid):
         return None
     if name is None:
-        return unknown(state, call, "has a weight that is no parameter")
+        return unknown(state, call, "has a weight that is not a parameter")
     moving = varying_axes(grid)
     if moving and channel_axis % grid.dim() not in moving and _keeps_places(call):
         # channels lie along an axis of pixels
@@ -210,7 +210,7 @@ def _bias(state: ChannelState, call: TracedCall, ids: Ids) -> None:
     found, grid = state.rows(bias), state.grid(bias)
     if bias.dim() != 1 or (found is None and grid is None):
         state.ledger.tie(ids, np.full(len(ids), NO_CHANNEL), place_of(call))
-        return state.fix_tensor(bias, f"'{place_of(call)}' has a bias that is no parameter")
+        return state.fix_tensor(bias, f"'{place_of(call)}' has a bias that is not a parameter")
     # otherwise the bias is a concatenation of several parameters
     added = _created(state, bias, found[1]) if found is not None else state.ids(bias).numpy()
     return state.ledger.tie(added, ids, place_of(call))

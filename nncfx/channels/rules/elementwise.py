@@ -55,7 +55,9 @@ def _parameters_only(
     if len(sources) > 1 or sources[0].elements.shape != call.result.shape:
         return unknown(state, call)
     if not _keeps_zero(state, call):
-        reason = f"'{place_of(call)}' makes other numbers of the zeros of '{sources[0].parameter}'"
+        reason = (
+            f"'{place_of(call)}' turns the zeros of '{sources[0].parameter}' into other numbers"
+        )
         state.ledger.fix_read_by(sources[0].parameter, reason)
     return state.set_source(call.result, sources[0])
 
@@ -175,7 +177,7 @@ def _follow_vector(
     """Record that a parameter has one entry per channel along an axis of a grid."""
     source, (grid, axis) = state.source(vector), channels
     if source is None:
-        state.fix(grid, f"'{place_of(call)}' reads a tensor that is no parameter")
+        state.fix(grid, f"'{place_of(call)}' reads a tensor that is not a parameter")
         return
     elements = source.elements.reshape(-1, *(1,) * (grid.dim() - 1 - axis))
     state.follow(grid, Source(source.parameter, source.shape, elements), place_of(call))
@@ -207,7 +209,7 @@ def group_normalisation(state: ChannelState, call: TracedCall) -> None:
         return channel_normalisation(state, call)
     if not isinstance(count, NamedInteger) or count != count.whole:
         note_literal(state, call)
-        state.fix(state.ids(data), f"'{place}' has its number of groups from the code")
+        state.fix(state.ids(data), f"'{place}' gets its number of groups from the code")
         return channel_normalisation(state, call)
     rows = torch.from_numpy(ids).reshape(count, -1)
     first = state.unite_along(rows, [1], place)[:, 0]
@@ -235,7 +237,7 @@ def _normalise(state: ChannelState, call: TracedCall, axes: range) -> None:
         return state.set_grid(call.result, grid)
     reason = _NORMALISES
     if not state.living and call.func in AVERAGES:
-        reason = f"{_NORMALISES} (living_norms lets them go)"
+        reason = f"{_NORMALISES} (living_norms allows removing them)"
     grid = state.mix(grid, axes, (place_of(call), reason))
     if any(axis in axes for axis in varying_axes(grid)):
         for tensor in parameters:

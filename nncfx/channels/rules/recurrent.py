@@ -32,7 +32,7 @@ def recurrent(gates: int, state: ChannelState, call: TracedCall) -> None:
     data, hidden, weights, has_biases, layers, *_ = (args[0], *args[1 + is_packed :])
     names = [state.whole_parameter(weight) for weight in weights]
     if len(args) != _ARGUMENTS or None in names:
-        return unknown(state, call, "has weights that are no parameters")
+        return unknown(state, call, "has weights that are not parameters")
     directions, per_cell = 1 + args[7 + is_packed], 2 + 2 * has_biases
     if len(names) != layers * directions * per_cell:
         return unknown(state, call, "projects its hidden units")
@@ -45,7 +45,7 @@ def recurrent_cell(gates: int, state: ChannelState, call: TracedCall) -> None:
     data, hidden, *given = call.args
     weights = [one for one in given if one is not None]
     if None in [state.whole_parameter(weight) for weight in weights]:
-        return unknown(state, call, "has weights that are no parameters")
+        return unknown(state, call, "has weights that are not parameters")
     place = place_of(call)
     read = state.sequence(state.ids(data), -1, place)
     if read is None:

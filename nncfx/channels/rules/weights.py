@@ -34,7 +34,7 @@ def batch_normalisation(state: ChannelState, call: TracedCall) -> None:
     rows = state.ledger.carry_along(source.parameter, 0, source.shape[0], None)
     for position, name in ((3, "weight"), (4, "bias")):
         if not _follows(state, argument(call, position, name), rows):
-            return unknown(state, call, "has a weight or a bias that is no parameter")
+            return unknown(state, call, "has a weight or a bias that is not a parameter")
     columns = state.ledger.carry_along(source.parameter, 1, source.shape[1], Role.CONSUMER)
     if state.living:
         entries = np.repeat(columns, layout[_COLUMNS] // len(columns))
@@ -54,7 +54,7 @@ def weight_normalisation(state: ChannelState, call: TracedCall) -> None:
     length = argument(call, 1, "g")
     rows = state.ledger.carry_along(source.parameter, 0, source.shape[0], None)
     if not _follows(state, length, rows):
-        return unknown(state, call, "has a length that is no parameter")
+        return unknown(state, call, "has a length that is not a parameter")
     state.ledger.divide(source.parameter, str(state.whole_parameter(length)))
     return state.set_source(call.result, source)
 

@@ -141,13 +141,13 @@ def read_baseline(path: Path) -> Baseline:
         jsonschema.validate(document, _SCHEMA)
     except (ValueError, jsonschema.ValidationError) as error:
         raise StorageError(
-            f"'{path}' is no baseline: {error_text(error).splitlines()[0]}. "
-            "Write one with: nncfx benchmark ... --json"
+            f"'{path}' is not a baseline: {error_text(error).splitlines()[0]}. Write one with: "
+            "nncfx benchmark ... --json"
         ) from error
     here, there = machine_facts().get("processor"), document["machine"]["processor"]
     if here != there:
         raise ArgumentError(
-            f"The baseline '{path}' was measured on '{there}', and this is '{here}'; their "
-            "times do not compare. Measure a baseline here."
+            f"The baseline '{path}' was measured on '{there}', and this is '{here}'; their times "
+            "cannot be compared. Measure a baseline here."
         )
     return Baseline(path, document)

@@ -196,6 +196,6 @@ def _common(examples: Mapping[str, int]) -> int:
         if other != size:
             raise ArgumentError(
                 f"One call of '{first}' computes {size} examples and one of '{name}' {other}; "
-                "they do not compare. Give a --batch that both take, or export them alike."
+                "they cannot be compared. Give a --batch that both take, or export them alike."
             )
     return size

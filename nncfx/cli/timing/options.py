@@ -43,7 +43,7 @@ def parse_settings(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """
     for text in texts:
         if "=" not in text[1:]:
-            raise ArgumentError(f"--setting {text!r} is no NAME=VALUE.")
+            raise ArgumentError(f"--setting {text!r} is not NAME=VALUE.")
     return tuple((name, value) for name, _, value in (text.partition("=") for text in texts))
 
 
@@ -60,5 +60,5 @@ def parse_cpus(text: str | None) -> tuple[int, ...]:
         return ()
     parts = text.split(",")
     if not all(part.isdecimal() for part in parts):
-        raise ArgumentError(f"--cpus {text!r} is no list of processors. Write --cpus 0,1.")
+        raise ArgumentError(f"--cpus {text!r} is not a list of processors. Write --cpus 0,1.")
     return tuple(map(int, parts))

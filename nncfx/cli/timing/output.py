@@ -111,10 +111,10 @@ def _caption(series: Series) -> str | None:
         held_up = f"{timing.held_up or 0:.0%}"
         told.append(f"CPU time of the one thread; other work held up {held_up} of the calls.")
     if any(item.energy for item in series.comparisons):
-        told.append("mJ: energy of one example, with all else that the devices do.")
+        told.append("mJ: energy of one example, including all else that the devices do.")
     restless = [item.path.name for item in series.comparisons if not item.timing.settled]
     if restless:
-        told.append(f"Not at rest after the warm-up: {', '.join(restless)}.")
+        told.append(f"Not settled after the warm-up: {', '.join(restless)}.")
     if timing.byte_products:
         told.append(f"Products of bytes: {timing.byte_products}.")
     return " ".join(told) or None

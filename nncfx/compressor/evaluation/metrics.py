@@ -152,14 +152,14 @@ def finite_metric(
         # a metric can leave the model on another device
         if known is not None and not torch.equal(known, one.to(known.device)):
             raise ArgumentError(
-                f"The metric '{metric_name(metric)}' changed the values of '{name}', so that no "
-                "two of its numbers are of one model. A metric judges the model and changes "
+                f"The metric '{metric_name(metric)}' changed the values of '{name}', so its "
+                "numbers are not all of one model. A metric judges the model and changes "
                 "nothing: let it change a copy."
             )
     if not math.isfinite(value):
         raise ArgumentError(
-            f"The metric '{metric_name(metric)}' of the {which} model is {value}, and no loss can "
-            "be counted from that. Mend the metric or the model."
+            f"The metric '{metric_name(metric)}' of the {which} model is {value}, and no loss "
+            "can be computed from that. Mend the metric or the model."
         )
     return value
 

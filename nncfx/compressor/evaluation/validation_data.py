@@ -91,8 +91,8 @@ def divided(
         judges=valloader,
         held_out=False,
         data="valloader",
-        note=f"the model was judged on the data that chose it, since {parts}; what it loses is "
-        "told too low. Give more validation batches, or a testloader.",
+        note=f"the model was judged on the data that chose it, since {parts}; its loss is "
+        "underestimated. Give more validation batches, or a testloader.",
         header={},
     )
 

@@ -224,7 +224,7 @@ def _kept_latency(path: Path) -> float:
         if (there := written.get(name, here)) != here:
             raise StorageError(
                 f"The run in '{path.parent}' measured its latencies on another processor: {name} "
-                f"was {there!r}, here it is {here!r}. They do not compare: go on with it there, "
+                f"was {there!r}, here it is {here!r}. They cannot be compared: continue there, "
                 "or give another folder."
             )
     return decode(float, written.get("latency_ms"), "$.latency_ms")

@@ -108,7 +108,7 @@ class Trials:
     def dense(self, factory: CandidateFactory, journal: Study) -> Measurement:
         """Return the measurement of the dense model, from the journal if it is there."""
         if journal.trials and journal.trials[0].measurement is not None:
-            self.narrator.found(f"going on after {len(journal.trials) - 1} trials")
+            self.narrator.found(f"continuing after {len(journal.trials) - 1} trials")
             return journal.trials[0].measurement
         self.narrator.now(f"measuring {self.objective.name} of the dense model")
         candidate = factory.uncompressed()

@@ -177,7 +177,7 @@ class Controller(abc.ABC):
             raise CompressionError(
                 f"The model has taken tensors of '{self.algorithm}' from a state_dict that does "
                 "not say how far its schedule had come, and training would begin it again at "
-                f"level {self.level:.3g}. Load controller.state_dict() of the same time by "
+                f"level {self.level:.3g}. Load controller.state_dict() of the same time with "
                 "controller.load_state_dict, or set controller.level to begin there."
             )
 

@@ -17,17 +17,18 @@ class TrainingLoopWarning(UserWarning):
 
 
 _NO_EPOCH = (
-    "The model is being trained, but scheduler.epoch_step() was never called, so that the level "
-    "stays where it began. Call controller.scheduler.epoch_step() at the beginning of each epoch."
+    "The model is being trained, but scheduler.epoch_step() was never called, so the level "
+    "stays where it began. Call controller.scheduler.epoch_step() at the beginning of each "
+    "epoch."
 )
 _NO_FURTHER_EPOCH = (
-    "This epoch has taken more than {count} steps, twice as many as any before, so that the level "
-    "stands still: scheduler.epoch_step() seems to be left out. Call controller.scheduler."
-    "epoch_step() at the beginning of each epoch, not of the first alone."
+    "This epoch has taken more than {count} steps, twice as many as any before, so the level "
+    "does not change: scheduler.epoch_step() seems to be left out. Call "
+    "controller.scheduler.epoch_step() at the beginning of each epoch, not only of the first."
 )
 _NO_GROUPS = (
     "The config multiplies the learning rate of '{multiplied}' (compression_lr_multiplier), but "
-    "the optimizer was not made from controller.parameter_groups(), so that the multiplier has no "
+    "the optimizer was not made from controller.parameter_groups(), so the multiplier has no "
     "effect. Write optimizer = SGD(controller.parameter_groups(lr=0.1))."
 )
 _ONLY_ONCE = (
@@ -37,15 +38,15 @@ _ONLY_ONCE = (
     "schedule end in it."
 )
 _TWICE = (
-    "scheduler.epoch_step() was called twice with no training in between, so that the schedule "
-    "runs ahead of the training. Call it once, at the beginning of each epoch."
+    "scheduler.epoch_step() was called twice with no training in between, so the schedule runs "
+    "ahead of the training. Call it once, at the beginning of each epoch."
 )
 _NO_LOSS = (
     "The model was trained for an epoch without controller.loss(), by which '{algorithm}' works. "
     "Add it to the loss of the task: loss = criterion(model(x), y) + controller.loss()."
 )
 _NOT_ADDED = (
-    "controller.loss() was called, but not differentiated before the optimizer went on, so that "
+    "controller.loss() was called, but not differentiated before the optimizer went on, so "
     "'{algorithm}' has no effect. Add its value to the loss that you call backward() on."
 )
 

@@ -43,7 +43,7 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
         "get_config": "nncfx.save(path, model): the file holds what load needs",
         "load_from_config": "nncfx.load(path, model)",
         "register_default_init_args": "create_compressed_model(..., calibration_batches=loader)",
-        "torch": "nncfx itself: what nncf.torch had stands there",
+        "torch": "nncfx itself: it has what nncf.torch had",
         "wrap_model": "nncfx.wrap",
         # arguments
         "advanced_parameters": "options=nncfx.quantization.QuantizeOptions(...)",

@@ -56,8 +56,8 @@ def sparsity_scheduler(
     held, last = schedule.level(freeze), schedule.level(math.inf)
     if held < last:
         _LOGGER.warning(
-            "The masks stand still from 'sparsity_freeze_epoch' %d on, at the level %.3g in place "
-            "of %.3g, to which the schedule would come later. Freeze later, or let it end sooner.",
+            "The masks are frozen from 'sparsity_freeze_epoch' %d on, at the level %.3g instead "
+            "of %.3g, which the schedule would reach later. Freeze later, or let it end sooner.",
             freeze,
             held,
             last,

@@ -353,8 +353,8 @@ class AdaptiveScheduler(Scheduler):
         if self.current_epoch >= self.freeze_epoch:
             if self.current_epoch == self.freeze_epoch and self._level < self.maximum:
                 warnings.warn(
-                    f"The adaptive schedule stands still from now on, at level {self._level:.3g} "
-                    f"in place of {self.maximum:.3g}: epoch {self.freeze_epoch} is its "
+                    f"The adaptive schedule is frozen from now on, at level {self._level:.3g} "
+                    f"instead of {self.maximum:.3g}: epoch {self.freeze_epoch} is its "
                     "'sparsity_freeze_epoch'. Give a later one, a larger 'step' or less "
                     "'patience'.",
                     TrainingLoopWarning,

@@ -41,9 +41,9 @@ def warn_unused_scores(model: nn.Module, algorithm: str) -> None:
     """
     if several_processes() and not has_shards(model):
         warnings.warn(
-            f"The scores of {algorithm} stand still from now on and take no gradient, for which "
-            "DistributedDataParallel waits in vain. Make it with find_unused_parameters=True, or "
-            "wrap the model again now.",
+            f"The scores of {algorithm} are frozen from now on and get no gradient, but "
+            "DistributedDataParallel waits for one. Make it with find_unused_parameters=True, "
+            "or wrap the model again now.",
             TrainingLoopWarning,
             stacklevel=2,
         )

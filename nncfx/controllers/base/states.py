@@ -57,6 +57,6 @@ def check_kinds(state: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]])
         if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
             names = " or ".join("null" if one is NoneType else one.__name__ for one in kind)
             raise StorageError(
-                f"The state is damaged: '{key}' is {str(value)[:40]!r}, where {names} is due. "
-                "Write it again."
+                f"The state is damaged: '{key}' is {str(value)[:40]!r}, where {names} is "
+                "expected. Write it again."
             )

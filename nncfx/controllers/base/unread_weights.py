@@ -43,7 +43,7 @@ def unread_weights(model: NNCFNetwork, hooked: Collection[str] = ()) -> tuple[st
 
 def warn_unread_weights(model: NNCFNetwork) -> None:
     """Warn about unread weights, if any, before quantization."""
-    _tell(unread_weights(model), "no quantizer stands there")
+    _tell(unread_weights(model), "no quantizer is there")
 
 
 def warn_unhooked_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Insertion]]) -> None:
@@ -87,10 +87,10 @@ def check_written_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Inser
     if written:
         name = min(written)
         raise CompressionError(
-            f"In training the forward writes to '{name}', and behind the hook of {sites[name]} "
-            "that would be lost. If only the first forward does so, as where a layer sets itself "
-            "up, run the model once in training mode before it is compressed; else leave what "
-            "reads it out by ignored_scopes, or write to it between the forwards."
+            f"In training the forward writes to '{name}', and the hook of {sites[name]} would "
+            "lose that. If only the first forward does so, as where a layer sets itself up, run "
+            "the model once in training mode before it is compressed; else leave what reads it "
+            "out with ignored_scopes, or write to it between the forwards."
         )
 
 

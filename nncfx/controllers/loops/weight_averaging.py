@@ -38,14 +38,14 @@ def keep_hooks(averaged: nn.Module, model: nn.Module) -> None:
     if list(ours) != list(theirs):
         differing = sorted(set(ours) ^ set(theirs)) or ["their order"]
         raise ArgumentError(
-            f"The average is none of this model: their hooks differ at {differing[0]}. Make the "
+            f"The average is not of this model: their hooks differ at {differing[0]}. Make the "
             "average after create_compressed_model, from the model that it returned."
         )
     for key, hook in theirs.items():
         if getattr(hook, "is_of_weight", False):
             raise ArgumentError(
                 f"The hook at {key} gives the compressed value of the model's own weight, which "
-                "the average would return in place of its own. Load the average and compress it: "
+                "the average would return instead of its own. Load the average and compress it: "
                 "model.load_state_dict(averaged.state_dict()), then controller.compress() or "
                 "controller.strip()."
             )

@@ -160,7 +160,7 @@ class MaskSet:
         homeless = sorted(set(masks) - set(self.hooks))
         if homeless:
             raise CompressionError(
-                f"There are masks for {homeless}, where no hook stands; the masked model would "
+                f"There are masks for {homeless}, where there is no hook; the masked model would "
                 "not be the thinned one. Plan the algorithm again on this model."
             )
         with torch.no_grad():

@@ -157,13 +157,13 @@ def weights_in_scope(
             f"'target_scopes', or take the item out of the config.{mend}"
         )
     if mend:
-        _LOGGER.warning("%s leaves weights alone that are no parameters.%s", algorithm, mend)
+        _LOGGER.warning("%s leaves alone weights that are not parameters.%s", algorithm, mend)
     if left_out:
         named = ", ".join(f"'{one}'" for one in sorted(left_out))
-        _LOGGER.warning("%s leaves complex weights alone: %s.", algorithm, named)
+        _LOGGER.warning("%s leaves alone complex weights: %s.", algorithm, named)
     if stacks := [one.name for one in found if one.is_stack and not takes(one)]:
         _LOGGER.warning(
-            "%s leaves the matrices of experts alone, which the code picks from %s.",
+            "%s leaves alone the matrices of experts that the code picks from %s.",
             algorithm,
             ", ".join(f"'{one}'" for one in stacks),
         )
@@ -249,9 +249,9 @@ def warn_added_sparsity(hooks: Iterable[Insertion]) -> None:
     shared = [site for site, names in algorithms.items() if len(names) > 1]
     if shared:
         _LOGGER.warning(
-            "%s work on the same weights, %s, and none knows the zeros of another: they can add "
-            "up to more than the level of each. Keep one of them, or part the weights by "
-            "'target_scopes'.",
+            "%s work on the same weights, %s, and none knows the zeros of the others: they can "
+            "add up to more than the level of each. Keep one of them, or give each its own "
+            "weights with 'target_scopes'.",
             ", ".join(sorted({name for site in shared for name in algorithms[site]})),
             shortened([f"'{one}'" for one in shared]),
         )

@@ -44,9 +44,9 @@ _INDEXING: Final = frozenset(
 _HARMLESS: Final = frozenset({_ATEN.detach_.default})
 """In-place operations that change no values."""
 _OTHER_BRANCH: Final = (
-    "{model} cannot be exported with open axes: there its forward takes another branch than when "
-    "it was traced, as of a batch of one and of several, and hooks would be missing. Pass "
-    "dynamic_batch=False, or fewer dynamic_axes; or trace that branch, too, before it is "
+    "{model} cannot be exported with open axes: there its forward takes another branch than "
+    "when it was traced, as between a batch of one and of several, and hooks would be missing. "
+    "Pass dynamic_batch=False, or fewer dynamic_axes; or trace that branch, too, before it is "
     "quantized: nncfx.wrap(model, example_inputs, further_inputs=[...])."
 )
 _ROUNDING: Final = 1e-5

@@ -79,7 +79,7 @@ def opened(
         value = arguments.get(name)
         inside = [one for one in pytree.tree_leaves(value) if isinstance(one, torch.Tensor)]
         if not inside:
-            kind = f"is a {type(value).__name__}" if name in arguments else "is no input"
+            kind = f"is a {type(value).__name__}" if name in arguments else "is not an input"
             tensors = [key for key, one in arguments.items() if isinstance(one, torch.Tensor)]
             raise ArgumentError(
                 f"dynamic_axes names '{name}', which {kind}. Tensors among the inputs: "

@@ -17,7 +17,7 @@ _OPERATION: Final = (
     re.compile(r"target=torch\.ops\.([\w.]+)"),
 )
 _MENDS: Final = {
-    "transformers.grouped_mm_fallback": "Let experts be computed by products that ONNX has: "
+    "transformers.grouped_mm_fallback": "Compute experts with products that ONNX has: "
     "model.set_experts_implementation('batched_mm'), before it is quantized."
 }
 """Advice by operation, instead of the general one."""

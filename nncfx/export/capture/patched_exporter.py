@@ -100,7 +100,7 @@ def _exactly(self: "SimplePatternMatcher", pattern: "Constant", value: "ir.Value
     except FileNotFoundError:
         found = None
     if found is None or found.shape != expected.shape:
-        return bool(self.fail(f"{value.name} is no constant of shape {expected.shape}."))
+        return bool(self.fail(f"{value.name} is not a constant of shape {expected.shape}."))
     if found.dtype.kind == "f":
         expected = expected.astype(found.dtype)
     if not np.array_equal(found, expected):

@@ -100,10 +100,10 @@ def check_writable(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, nn.LSTM) and module.proj_size:
             raise ExportError(
-                f"'{name or type(model).__name__}' is an LSTM with proj_size="
-                f"{module.proj_size}, and ONNX's LSTM has no projection of its state: there is "
-                "no file for it. Use proj_size=0, with a smaller hidden_size or a linear layer "
-                "behind it, and train it on."
+                f"'{name or type(model).__name__}' is an LSTM with proj_size={module.proj_size}, "
+                "and ONNX's LSTM has no projection of its state: there is no file for it. Use "
+                "proj_size=0, with a smaller hidden_size or a linear layer after it, and train "
+                "it on."
             )
 
 

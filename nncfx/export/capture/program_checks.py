@@ -83,12 +83,12 @@ def _check_quantizer_inputs(program: torch.export.ExportedProgram, shapes: Shape
         for here, there in zip(expected, read, strict=True):
             if not _is_like(here, there):
                 raise ExportError(
-                    f"While it is exported the model takes another path than when it was traced: "
+                    "While it is exported the model takes another path than when it was traced: "
                     f"the quantizer '{name.partition('.quantization.')[2] or name}' reads a "
                     f"tensor of shape {tuple(there)} instead of {here}, and the file would "
                     "compute something else. Let its forward call the same operations on floats "
                     "whether it is exported or not (torch.compiler.is_exporting, and checks for "
-                    "fake tensors, tell it), or leave that scope out by ignored_scopes."
+                    "fake tensors, tell which), or leave that scope out with ignored_scopes."
                 )
 
 

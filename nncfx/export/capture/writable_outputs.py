@@ -38,8 +38,8 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
         if not any(isinstance(one, torch.Tensor) for one in pytree.tree_leaves(kept)):
             raise ExportError(
                 f"{type(model).__name__} returns a {type(output).__name__}, in which torch sees "
-                "no tensor, so that no file can hold it. Return tensors, in a tuple or a "
-                "mapping, or register the class: torch.export.register_dataclass."
+                "no tensor, so no file can hold it. Return tensors, in a tuple or a mapping, or "
+                "register the class: torch.export.register_dataclass."
             )
         for name in parts.keys() - kept.keys() - told:
             told.add(name)
@@ -62,7 +62,7 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
         if name not in told:
             told.add(name)
             _LOGGER.warning(
-                "Output %s of %s is %r, no tensor, and is left out of the file.",
+                "Output %s of %s is %r, not a tensor, and is left out of the file.",
                 name,
                 type(model).__name__,
                 leaf,

@@ -51,9 +51,9 @@ def leave_out_borders(graph: "ir.Graph") -> None:
             node.attributes.pop("count_include_pad", None)
         elif _flag(node, "count_include_pad") and _reaches_beyond(node, pads):
             _LOGGER.warning(
-                "'%s' averages windows with padding and ceil_mode: ONNX Runtime's integer kernel "
-                "divides by the whole window where it reaches beyond the padding, torch does not. "
-                "Pass count_include_pad=False, or leave it out by ignored_scopes.",
+                "'%s' averages windows with padding and ceil_mode: ONNX Runtime's integer "
+                "kernel divides by the whole window where it reaches beyond the padding, torch "
+                "does not. Pass count_include_pad=False, or leave it out with ignored_scopes.",
                 node.name,
             )
 

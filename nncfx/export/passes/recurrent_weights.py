@@ -63,8 +63,8 @@ def write_recurrent_weights_in_float(model: "ir.Model", target: Target) -> None:
         return
     for name in _write_weights(model, _wants_constants, _rounded):
         _LOGGER.warning(
-            "%s reads the weights of '%s' as floats beside quantized tensors: they are written "
-            "so, rounded as they were simulated.",
+            "%s reads the weights of '%s' as floats next to quantized tensors: they are written "
+            "as floats, rounded as simulated.",
             target.name,
             name,
         )

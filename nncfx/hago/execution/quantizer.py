@@ -76,10 +76,10 @@ class Quantizer:
         for address, found in quantized.nodes(inputs).items():
             if address in integers & set(expected) and not torch.equal(found, expected[address]):
                 raise CompressionError(
-                    f"'{address}' gives other integers than simulated, by up to "
-                    f"{float((found - expected[address]).abs().max()):g}. Its rule of scales "
-                    "or its integer kernel is wrong, or its arguments mean something that "
-                    "integers do not keep; describe it in float."
+                    f"'{address}' gives integers that differ from the simulated ones by up to "
+                    f"{float((found - expected[address]).abs().max()):g}. Its rule of scales or "
+                    "its integer kernel is wrong, or its arguments mean something that integers "
+                    "do not keep; describe it in float."
                 )
 
 

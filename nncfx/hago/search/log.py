@@ -143,9 +143,9 @@ class TrialLog:
     def _compare(self, what: str, written: object, asked: object) -> None:
         if written != asked:
             raise SearchError(
-                f"The log '{self._path}' is of another search: its '{what}' differ. Its trials "
-                "cannot be mixed with these. Use another file, the same data and settings, or "
-                f"delete it. In the log: {_short(written)}; now: {_short(asked)}."
+                f"The log '{self._path}' belongs to another search: its '{what}' differ. Its "
+                "trials cannot be mixed with these. Use another file, the same data and "
+                f"settings, or delete it. In the log: {_short(written)}; now: {_short(asked)}."
             )
 
 
@@ -192,8 +192,8 @@ def _log(path: Path) -> LineFile:
     is_log = b'"version"' in log.lines[0] if log.lines else could_begin(log.torn, _BEGINNING)
     if not is_log:
         raise StorageError(
-            f"'{path}' is no log of a search: its first line is no trial. It is left as it is. "
-            "Give the path of a log, or of a file that does not exist yet."
+            f"'{path}' is not a log of a search: its first line is not a trial. It is left as it "
+            "is. Give the path of a log, or of a file that does not exist yet."
         )
     return log
 
@@ -213,8 +213,8 @@ def _record(line: bytes, place: str) -> TrialRecord:
         if isinstance(error, StorageError):
             raise StorageError(f"{place}: {error}") from error
         raise StorageError(
-            f"{place} is no record of a trial ({error_text(error)}), so the log is "
-            "damaged. Restore it from a copy, or delete it to search again."
+            f"{place} is not a record of a trial ({error_text(error)}), so the log is damaged. "
+            "Restore it from a copy, or delete it to search again."
         ) from error
     if not (math.isfinite(record.accuracy) and math.isfinite(record.score)):
         raise StorageError(f"{place} has a result that is not finite, so the log is damaged.")

@@ -318,6 +318,7 @@ def _check(graph: QuantGraph, strategy: Strategy) -> None:
     for name, found, wanted, what in counts:
         if found != wanted:
             raise CompressionError(
-                f"The strategy has {found} {name}, and the graph has {wanted} {what}: it is of "
-                "another model or written by hand. Use the strategy that the search returned."
+                f"The strategy has {found} {name}, and the graph has {wanted} {what}: it belongs "
+                "to another model or was written by hand. Use the strategy that the search "
+                "returned."
             )

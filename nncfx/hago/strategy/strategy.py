@@ -51,7 +51,7 @@ class Strategy:
             return decode(cls, record)
         except StorageError as error:
             raise StorageError(
-                f"This is no strategy: {error} Give what nncfx.hago wrote."
+                f"This is not a strategy: {error} Give what nncfx.hago wrote."
             ) from error
 
 

@@ -112,10 +112,9 @@ class _Ranges:
         statistic.update(together if isinstance(statistic, Histogram) else together[None])
         if statistic.has_nan:
             raise CompressionError(
-                f"'{name}' puts out values from {float(statistic.low)} to "
-                f"{float(statistic.high)} on the calibration data; what is not finite has no "
-                "threshold. Give data on which the model works, or leave the operation that gives "
-                "them in float."
+                f"'{name}' returns values from {float(statistic.low)} to {float(statistic.high)} "
+                "on the calibration data; what is not finite has no threshold. Give data on "
+                "which the model works, or leave the operation that gives them in float."
             )
 
 

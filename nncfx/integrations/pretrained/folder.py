@@ -55,8 +55,8 @@ def save_pretrained(
     """
     if not isinstance(model, _package().PreTrainedModel):
         raise ArgumentError(
-            f"The first argument is a {type(model).__name__}, no model of transformers (with a "
-            "config). nncfx.save(path, model) saves any module."
+            f"The first argument is a {type(model).__name__}, not a model of transformers (with "
+            "a config). nncfx.save(path, model) saves any module."
         )
     place = Path(folder)
     left = finished(model)
@@ -118,7 +118,7 @@ def from_pretrained(
     place = Path(folder)
     if not (place / "config.json").is_file():
         raise StorageError(
-            f"'{place}' holds no config.json, so it is no folder that save_pretrained wrote."
+            f"'{place}' holds no config.json, so save_pretrained has not written it."
         )
     config = package.AutoConfig.from_pretrained(place)
     known = model_class or _class_of(config, place)

@@ -91,8 +91,8 @@ def quantize_with_accuracy_control(
     """
     if not max_drop >= 0:
         raise ArgumentError(
-            f"max_drop is {max_drop}; it is what the metric may lose and not negative. Write 0.01 "
-            "for one point of an accuracy in [0, 1]."
+            f"max_drop is {max_drop}; it is how much the metric may lose and is at least 0. "
+            "Write 0.01 for one point of an accuracy in [0, 1]."
         )
     if options.get("inplace"):
         raise ArgumentError(
@@ -103,8 +103,8 @@ def quantize_with_accuracy_control(
     reference = metric_of(evaluate, model)
     if math.isnan(reference):
         raise ArgumentError(
-            "evaluate returned nan for the model in float, to which nothing compares. Look at "
-            "the metric, and at the data that it sees."
+            "evaluate returned nan for the model in float, and nothing can be compared with "
+            "that. Look at the metric, and at the data that it sees."
         )
     tried: dict[int, tuple[NNCFNetwork, float]] = {}
 

@@ -122,9 +122,9 @@ def quantize_mixed(  # noqa: PLR0913 (keyword-only, a front door)
         attempts = search.attempts
         if search.smallest is None:
             raise CompressionError(
-                f"No model is within {budget}: the metric is {reference:.6g} in float, and of "
-                f"those tried {max(attempts.values()):.6g} at most. Allow more or wider weights; "
-                "quantize_with_accuracy_control leaves layers in float."
+                f"No model is within {budget}: the metric is {reference:.6g} in float, and at "
+                f"most {max(attempts.values()):.6g} among those tried. Allow more or wider "
+                "weights; quantize_with_accuracy_control leaves layers in float."
             )
         network = search.smallest
         size = parameter_bytes(network)
@@ -162,8 +162,8 @@ def _check(
         )
     if len(choices) < 2 or trials < 1:  # noqa: PLR2004 (one is no choice)
         raise ArgumentError(
-            f"There are {len(choices)} widths and {trials} trials; there is a choice from 2 "
-            "widths on, and at least 1 model has to be tried."
+            f"There are {len(choices)} widths and {trials} trials; a choice needs at least 2 "
+            "widths and 1 trial."
         )
 
 

@@ -116,8 +116,8 @@ def _tell_others(model: nn.Module, best: str, lists: Iterable[str]) -> None:
     ]
     if shares:
         _LOGGER.warning(
-            "%s has several lists of blocks. Taken is '%s', not %s. Name one by blocks= in "
-            "another call, on what this one returns.",
+            "%s has several lists of blocks. '%s' is used, not %s. Name another with blocks= in "
+            "a second call, on what this one returns.",
             *(type(model).__name__, best, shortened(shares)),
         )
 
@@ -222,7 +222,7 @@ def _standing_in(blocks: Sequence[nn.Module], calls: list[BlockCall]) -> Iterato
 
 def _check_next(call: BlockCall, number: int, calls: Sequence[BlockCall]) -> None:
     if calls and call.hidden.shape != calls[0].hidden.shape:
-        raise _Unlike("what enters them differs in shape")
+        raise _Unlike("their inputs differ in shape")
     if number != len(calls):
         raise _Unlike("they run in another order")
 
@@ -236,7 +236,7 @@ def _block_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BlockCall:
     given = [None if _is_cache(one) else one for one in args]
     hidden = given.pop(0) if given else named.pop("hidden_states", None)
     if not isinstance(hidden, Tensor):
-        raise _Unlike("what enters them first is no tensor")
+        raise _Unlike("their first input is not a tensor")
     return BlockCall(hidden.detach(), tuple(given), named)
 
 

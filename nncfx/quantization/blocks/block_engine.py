@@ -172,8 +172,8 @@ def check_any_quantized(model: nn.Module, *, is_any: bool) -> None:
     if not is_any:
         raise ArgumentError(
             f"No layer in any block of {type(model).__name__} was quantized: none is a linear "
-            "layer that runs once on what it is called with. Use nncfx.quantization."
-            "quantize_weights, which takes any weight that an operation of the model reads."
+            "layer that runs once per forward. Use nncfx.quantization.quantize_weights, which "
+            "takes any weight that an operation of the model reads."
         )
 
 
@@ -347,9 +347,9 @@ def _apply_scales(
 def _warn_unscaled(kind: str) -> None:
     """Warn, once per class of blocks, that requested scales cannot be applied."""
     _LOGGER.warning(
-        "No layer of %s takes scales of 'awq', so that it is rounded as without: nothing that "
-        "makes the layers' inputs alone has a weight to divide (Gemma's norms multiply by "
-        "1 + weight).",
+        "No layer of %s takes scales of 'awq', so it is rounded without them: nothing that "
+        "makes the layers' inputs alone has a weight to divide (Gemma's norms multiply by 1 + "
+        "weight).",
         kind,
     )
 
@@ -373,7 +373,7 @@ def _quantize_rest(model: nn.Module, weights: WeightFormat, group_size: int | No
     left = [name for name, one in model.named_modules() if isinstance(one, nn.Embedding)]
     if left:
         _LOGGER.warning(
-            "Tables stay in float: %s. Taken are those that are looked up as torch.nn.Embedding "
-            "does it, and that no other layer shares which is not taken.",
+            "Tables stay in float: %s. Only tables are quantized that are looked up as "
+            "torch.nn.Embedding does it, and that no layer left in float shares.",
             shortened(list(map(repr, left))),
         )

@@ -138,8 +138,8 @@ def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str, hint: str = "
         share = sum(matrices[name].numel() for name in left) / total
         _LOGGER.log(
             logging.WARNING if share > _TOLD else logging.INFO,
-            "%d matrices of %s, %.1f %% of its weights, %s: %s. Taken are linear layers that "
-            "run once on what they are called with.%s",
+            "%d matrices of %s, %.1f %% of its weights, %s: %s. Only linear layers that run "
+            "once per forward are taken.%s",
             *(len(left), type(block).__name__),
             100 * share,
             *(how, shortened(list(map(repr, left)))),
@@ -151,7 +151,7 @@ def warn_unread(block: nn.Module, names: Sequence[str], how: str) -> None:
     """Warn of layers of a block that read nothing or zeros; `how` says how they are compressed."""
     if names:
         _LOGGER.warning(
-            "%d layers of %s read nothing but zeros, or nothing, as experts that no token "
+            "%d layers of %s read nothing but zeros, or nothing, like experts that no token "
             "chooses, and are %s: %s. Calibrate with more varied data.",
             *(len(names), type(block).__name__, how, shortened(list(map(repr, names)))),
         )

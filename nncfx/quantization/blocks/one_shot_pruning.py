@@ -52,7 +52,8 @@ class PruningSettings:
             )
         if self.pattern is not None and not 0 < self.pattern[0] < self.pattern[1]:
             raise ArgumentError(
-                f"pattern is {self.pattern}; of m neighbours 1 to m - 1 go. Write (2, 4)."
+                f"pattern is {self.pattern}; 1 to m - 1 of m neighbours are set to zero. Write "
+                "(2, 4)."
             )
         require_known("method", self.method, PRUNINGS)
 
@@ -68,8 +69,8 @@ def smallest(scores: Tensor, settings: PruningSettings) -> Tensor:
     if pattern is not None:
         if scores.shape[1] % pattern[1]:
             raise ArgumentError(
-                f"Rows of {scores.shape[1]} weights are no multiple of {pattern[1]}, as the "
-                f"pattern {pattern} asks. Give a level instead."
+                f"Rows of {scores.shape[1]} weights are not a multiple of {pattern[1]}, which "
+                f"the pattern {pattern} needs. Give a level instead."
             )
         rows, count = scores.reshape(-1, pattern[1]), pattern[0]
     else:

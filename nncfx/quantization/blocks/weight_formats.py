@@ -47,7 +47,7 @@ def format_spec(name: str, group_size: int | None, width: int) -> QuantizerSpec:
     own = fitting_group(group_size, width)
     if own != group_size:
         _LOGGER.warning(
-            "Rows of %d weights are no multiple of the group_size %d: they have %s.",
+            "Rows of %d weights are not a multiple of the group_size %d: they have %s.",
             *(width, group_size, "one scale each" if own is None else f"groups of {own}"),
         )
     return spec.replace(group=None, axis=0) if own is None else spec.replace(group=own)

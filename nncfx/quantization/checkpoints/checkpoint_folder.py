@@ -186,7 +186,7 @@ class ShardWriter:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(
-                f"'{folder}' cannot be made a folder ({error}). Name another one."
+                f"'{folder}' cannot be created ({error}). Name another one."
             ) from error
         for path in sorted(self.folder.glob("*.safetensors")):
             self._check(path)
@@ -195,8 +195,8 @@ class ShardWriter:
         own, other = self._settings, _settings(path)
         if other is None:
             raise StorageError(
-                f"'{path}' is of another model, and programs might read it. Write into an empty "
-                "folder."
+                f"'{path}' belongs to another model, and programs might read it. Write into an "
+                "empty folder."
             )
         unlike = [
             f"{key} was {other.get(key)} and is {own.get(key)}"

@@ -48,8 +48,8 @@ class BlockType:
         shared = stored.values.numel() // stored.scale.numel()
         if inputs % BLOCK or shared % BLOCK:
             raise ArgumentError(
-                f"A matrix of {outputs} x {inputs} with groups of {shared} fits no blocks of "
-                f"{BLOCK}, as GGUF has them. Quantize with a group_size that is a multiple."
+                f"A matrix of {outputs} x {inputs} with groups of {shared} does not fit blocks "
+                f"of {BLOCK}, which GGUF needs. Quantize with a group_size that is a multiple."
             )
         codes = unsigned(stored.values, stored).reshape(-1, BLOCK)
         scale, zero = (

@@ -108,7 +108,7 @@ def _reader(path: Path) -> "GGUFReader":
         reader = gguf.GGUFReader(path)
     except Exception as error:  # numpy raises its own if a length is wrong
         raise StorageError(
-            f"'{path}' is no GGUF file, or damaged ({error_text(error)}). Convert it again."
+            f"'{path}' is not a GGUF file, or is damaged ({error_text(error)}). Convert it again."
         ) from error
     if reader.get_field("split.count") is not None:
         raise StorageError(
@@ -227,8 +227,8 @@ class _Conversion:
         dtype = _FLOATS.get(tensor.tensor_type.name)
         if dtype is None:
             raise StorageError(
-                f"'{tensor.name}' is {tensor.tensor_type.name} in the file to be like. Convert "
-                "the model with --outtype f16, bf16 or f32."
+                f"'{tensor.name}' is {tensor.tensor_type.name} in the file given as 'like'. "
+                "Convert the model with --outtype f16, bf16 or f32."
             )
         order = _row_order(_numbers(original, dtype), known)
         if order is None:
@@ -240,7 +240,9 @@ class _Conversion:
 def _told(reader: "GGUFReader", name: str) -> Any:  # noqa: ANN401 (text or a number)
     field = reader.get_field(name)
     if field is None:
-        raise StorageError(f"The file to be like does not tell '{name}'. Convert the model again.")
+        raise StorageError(
+            f"The file given as 'like' does not have '{name}'. Convert the model again."
+        )
     return _contents(field)
 
 
@@ -249,8 +251,8 @@ def _contents(field: "ReaderField") -> Any:  # noqa: ANN401 (as above)
         return field.contents()
     except UnicodeDecodeError as error:
         raise StorageError(
-            f"The file to be like holds a text under '{field.name}' that is no UTF-8 ({error}). "
-            "Convert the model again."
+            f"The file given as 'like' holds a text under '{field.name}' that is not UTF-8 "
+            f"({error}). Convert the model again."
         ) from error
 
 
@@ -280,6 +282,7 @@ def _row_order(own: Numbers, known: Numbers) -> Numbers | None:
 
 def _unlike(name: str) -> StorageError:
     return StorageError(
-        f"The file to be like does not hold '{name}' of the source, row by row. Convert the very "
-        "folder that was quantized; where llama.cpp splits or turns that tensor, there is no way."
+        f"The file given as 'like' does not hold '{name}' of the source, row by row. Convert the "
+        "very folder that was quantized; where llama.cpp splits or turns that tensor, there is "
+        "no way."
     )

@@ -262,7 +262,7 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
     if quantized := getattr(config, "quantization_config", None):
         method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
         raise StorageError(
-            f"'{source}' holds a quantized model ({method}), whose codes are no weights. "
+            f"'{source}' holds a quantized model ({method}), whose codes are not weights. "
             f"{IN_FLOAT}"
         )
     for name, value in changes.items():

@@ -47,13 +47,13 @@ class QuantizedFolder:
         method = config.get("quant_method") if isinstance(config, dict) else None
         if method != _LAYOUT or settings is None:
             raise StorageError(
-                f"'{folder}' is no checkpoint that quantize_checkpoint wrote with "
+                f"'{folder}' is not a checkpoint that quantize_checkpoint wrote with "
                 f"layout='{_LAYOUT}'. Pass one."
             )
         if settings.get("source") != source.checksum():
             raise StorageError(
-                f"'{folder}' was not made of '{source.folder}': checksums differ. Pass the folder "
-                "that was quantized."
+                f"'{folder}' was not made from '{source.folder}': checksums differ. Pass the "
+                "folder that was quantized."
             )
         return LAYOUTS[_LAYOUT]
 

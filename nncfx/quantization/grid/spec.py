@@ -57,7 +57,7 @@ class QuantizerSpec:
         if not low <= self.bits <= high:
             raise ArgumentError(
                 f"bits is {self.bits}; quantizers have {low} to {high}. Leave a tensor in float "
-                "by an ignored scope."
+                "with an ignored scope."
             )
         if self.is_float8 and self.bits != 8:  # noqa: PLR2004 (float8)
             raise ArgumentError(

@@ -28,6 +28,7 @@ def let_merge(model: nn.Module, *, is_packed: bool) -> None:
 def _refuse(*args: Any, **kwargs: Any) -> NoReturn:  # noqa: ANN401 (as the method's)
     del args, kwargs
     raise ArgumentError(
-        "The layer of this adapter holds codes, to which nothing can be added: the adapter would "
-        "be lost. Merge it before quantize_weights(..., pack=True), or keep it beside the codes."
+        "The layer of this adapter holds codes, to which nothing can be added: the adapter "
+        "would be lost. Merge it before quantize_weights(..., pack=True), or keep it next to "
+        "the codes."
     )

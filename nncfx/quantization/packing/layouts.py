@@ -286,8 +286,8 @@ def _gptq(stored: IntegerTensor) -> dict[str, Tensor]:
     codes, zeros = unsigned(stored.values, stored), unsigned(zero, stored)
     if outputs % (_WORD // stored.bits) or inputs % (_WORD // stored.bits):
         raise ArgumentError(
-            f"A matrix of {outputs} x {inputs} fits no words of {_WORD} bits, as the layout "
-            "'gptq' has them. Write layout='compressed-tensors'."
+            f"A matrix of {outputs} x {inputs} does not fit words of {_WORD} bits, which the "
+            "layout 'gptq' needs. Write layout='compressed-tensors'."
         )
     return {
         "qweight": pack_words(codes, stored.bits).T.contiguous(),

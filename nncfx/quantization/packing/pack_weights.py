@@ -62,8 +62,9 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
             left.append(name)
     if left:
         _LOGGER.warning(
-            "%d quantized weights are rounded, but stay in float in memory: %s. Taken are those "
-            "of at most 8 bits in one module; .nncfx files hold the others as integers, too.",
+            "%d quantized weights are rounded, but stay in float in memory: %s. Only those of "
+            "at most 8 bits in one module are packed; .nncfx files hold the others as integers, "
+            "too.",
             len(left),
             shortened(list(map(repr, left))),
         )

@@ -191,8 +191,8 @@ def weight_shapes(records: Mapping[str, Record]) -> dict[str, tuple[int, ...]]:
         shape = record.get("shape") if isinstance(record, Mapping) else None
         if not (isinstance(shape, list) and all(isinstance(one, int) for one in shape)):
             raise StorageError(
-                f"The file is damaged: what it says of the codes of '{name}' is no record. Save "
-                "the model again."
+                f"The file is damaged: what it says of the codes of '{name}' is not a record. "
+                "Save the model again."
             )
         found[name] = tuple(shape)
     return found
@@ -236,7 +236,7 @@ def unfilled(
     if record.get("codes") not in NAMES.values():
         raise StorageError(
             f"The file is damaged: weight '{name}' has codes of type {record.get('codes')!r}, "
-            "which there is not. Save the model again."
+            "which is unknown. Save the model again."
         )
     values = torch.zeros(shape, dtype=DTYPES[record["codes"]], device="cpu")
     scale = torch.zeros(scales, dtype=torch.float32, device="cpu")

@@ -148,8 +148,8 @@ def _check_experts(model: nn.Module, called: Mapping[str, str]) -> None:
     for mend, names in mends.items():
         if names:
             raise StorageError(
-                f"save_pretrained cannot write the experts '{names[0]}': beside packed layers "
-                f"transformers reads them one by one alone. {mend}; nncfx.save writes all."
+                f"save_pretrained cannot write the experts '{names[0]}': next to packed layers "
+                f"transformers only reads them one by one. {mend}; nncfx.save writes all."
             )
 
 

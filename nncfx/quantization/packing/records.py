@@ -105,7 +105,7 @@ def _layer(model: nn.Module, name: str) -> nn.Module:
 
 def _damaged(name: str) -> StorageError:
     return StorageError(
-        f"The file is damaged: what it says of the packed layer '{name}' is no record of one. "
+        f"The file is damaged: what it says of the packed layer '{name}' is not a record of one. "
         "Save the model again."
     )
 

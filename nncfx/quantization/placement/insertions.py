@@ -65,9 +65,10 @@ def _check_unquantized(model: NNCFNetwork, quantizers: Iterable[PlannedQuantizer
             bits = before.hook.spec.bits
             raise ArgumentError(
                 f"'{site}' passes a quantizer of {bits} bits already, of '{before.algorithm}'; a "
-                "second one would round what it rounds. Quantize the float model (weight_bits="
-                f"{bits} keeps the width), call model.nncf.remove('{before.algorithm}') first, or "
-                "leave such layers to it by ignored_scopes."
+                "second one would round what it rounds. Quantize the float model "
+                f"(weight_bits={bits} keeps the width), call "
+                f"model.nncf.remove('{before.algorithm}') first, or leave such layers to it with "
+                "ignored_scopes."
             )
 
 

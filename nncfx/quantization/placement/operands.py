@@ -83,7 +83,7 @@ def _product_problem(operation: Operation) -> str:
         return "it multiplies by a sparse tensor"
     is_einsum = operation.function == "einsum"
     no_product = is_einsum and _matrix_product(operation) is None
-    return "it is no product of two matrices" if no_product else ""
+    return "it is not a product of two matrices" if no_product else ""
 
 
 def _of_no_product(

@@ -163,7 +163,7 @@ class _Planner:
                 is_integer[address] = False
                 reason = (
                     f"{self.hardware.name} has no integer kernel for it; its weights are stored "
-                    f"as {asker.descriptor.input(1)} all the same"
+                    f"as {asker.descriptor.input(1)} anyway"
                 )
                 self.float_operations.append(FloatOperation(address, kind, reason))
                 continue

@@ -181,9 +181,9 @@ class _Walk:
         return "stream"
 
     def _refusal(self, operation: Operation) -> GraphError:
-        hint = "it is no RMS norm, sum or linear layer of a weight of its own"
+        hint = "it is not an RMS norm, a sum or a linear layer with a weight of its own"
         if operation.function == "layer_norm":
-            hint = "it takes the mean away, which a rotation does not leave alone"
+            hint = "it subtracts the mean, which a rotation changes"
         return GraphError(
             f"The residual stream cannot be rotated: '{operation.address}' "
             f"({operation.function}) reads it, and {hint}. Quantize the model without rotation."

@@ -161,6 +161,6 @@ def _check(before: list[Tensor], after: list[Tensor]) -> None:
         if not change <= (_MOST_CHANGE_HALF if is_half else _MOST_CHANGE):
             raise GraphError(
                 f"Rotated, the model returns something else (relative change {change:.2g}), so "
-                "something reads its residual stream that the trace does not tell. Quantize the "
+                "something reads its residual stream that the trace does not show. Quantize the "
                 "model without rotation."
             )

@@ -102,9 +102,9 @@ def calibrate(
     if zero:
         warnings.warn(
             f"The activation at {shortened(zero, 1)} is zero on all calibration data; its range "
-            "is taken as -1 to 1. Where its layer begins with weights of 0, nothing is to be "
-            "mended; else calibrate with other data, or remove the dead channels: nncfx.thin (a "
-            "branch that was pruned whole leaves one, which ONNX files do without).",
+            "is taken as -1 to 1. Where its layer begins with weights of 0, nothing is wrong; "
+            "else calibrate with other data, or remove the dead channels: nncfx.thin (a branch "
+            "that was pruned whole leaves one, which ONNX files do without).",
             stacklevel=3,
         )
 

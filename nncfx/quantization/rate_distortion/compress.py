@@ -214,7 +214,7 @@ class _Search:
             )
             whole = "" if self._dense is None else f" The model as it was has {self._dense:g}."
             raise CompressionError(
-                f"No model is within the budget of {self._budget}; tried were {tried}.{whole} "
+                f"No model is within the budget of {self._budget}; {tried} were tried.{whole} "
                 "Allow more, or raise trials."
             )
         model, point = self._best

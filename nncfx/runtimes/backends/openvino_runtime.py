@@ -140,8 +140,8 @@ def _other_target(model: Any) -> str:  # noqa: ANN401 (the package has no types)
 def _warn_other_target(name: str, path: Path) -> None:
     if name:
         _LOGGER.warning(
-            "'%s' is written for '%s'. OpenVINO computes some quantized networks wrongly where "
-            "the file is not written around it: export the model with target='openvino'.",
+            "'%s' is written for '%s'. OpenVINO computes some quantized networks wrongly unless "
+            "the file works around it: export the model with target='openvino'.",
             path,
             name,
         )

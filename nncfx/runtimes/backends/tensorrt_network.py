@@ -55,7 +55,7 @@ def check_quantized(layers: QuantizedLayers, wanted: str) -> None:
     """
     if wanted == "paired" and layers.int8 and layers.half:
         raise RuntimeFailure(
-            f"{_named(layers.half)} read a Q/DQ pair at one factor only, so that they would not "
+            f"{_named(layers.half)} read a Q/DQ pair at one factor only, so they would not "
             "compute in INT8 as the others do. Quantize both the input and the weight of each, "
             "or neither; settings=(('int8', 'any'),) builds it as it is."
         )

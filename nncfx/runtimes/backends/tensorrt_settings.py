@@ -43,8 +43,8 @@ class TensorRtSettings:
             for name in shapes:
                 if name not in inputs:
                     raise RuntimeFailure(
-                        f"'{setting}' names input '{name}', which the model has not; its inputs "
-                        f"are {', '.join(inputs)}.{did_you_mean(name, inputs)}"
+                        f"'{setting}' names input '{name}', which the model does not have; its "
+                        f"inputs are {', '.join(inputs)}.{did_you_mean(name, inputs)}"
                     )
 
     def shapes_of(self, spec: InputSpec) -> tuple[Shape, Shape, Shape]:

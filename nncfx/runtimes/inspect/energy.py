@@ -94,7 +94,7 @@ def nvml_counters() -> tuple[EnergyCounter, ...]:
         )
     except pynvml.NVMLError as error:
         raise RuntimeFailure(
-            f"NVML does not tell the energy of the GPUs here: {error}. Is a driver of NVIDIA "
+            f"NVML does not report the energy of the GPUs here: {error}. Is a driver of NVIDIA "
             "loaded? nvidia-smi must work."
         ) from error
 

@@ -90,7 +90,7 @@ class LatencyTable:
                 return decode(cls, found)
         except StorageError as error:
             raise StorageError(
-                f"This is no latency table: {error} Write tables with LatencyTable.to_json."
+                f"This is not a latency table: {error} Write tables with LatencyTable.to_json."
             ) from error
         raise StorageError(
             f"The latency table is of version {version!r:.60}; this nncfx reads "

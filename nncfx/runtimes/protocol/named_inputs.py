@@ -117,7 +117,7 @@ def _as_array(value: object, spec: InputSpec) -> Array:
     if isinstance(value, torch.Tensor):
         if value.dtype == torch.bfloat16:
             raise RuntimeFailure(
-                f"Input '{spec.name}' is bfloat16, which numpy has not; the model takes "
+                f"Input '{spec.name}' is bfloat16, which numpy does not have; the model takes "
                 f"{spec.dtype}. Convert it: x.to(torch.{spec.dtype})."
             )
         return np.asarray(value.detach().cpu().resolve_conj().resolve_neg())

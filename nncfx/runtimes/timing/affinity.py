@@ -19,7 +19,7 @@ def pinned(cpus: Collection[int]) -> Iterator[None]:
             process, or the system does not support this.
     """
     if sys.platform != "linux":
-        raise ArgumentError("Only Linux can hold a process on some processors; leave it out.")
+        raise ArgumentError("Only Linux can pin a process to processors; leave it out.")
     before = os.sched_getaffinity(0)
     if not cpus or not set(cpus) <= before:
         raise ArgumentError(

@@ -114,8 +114,9 @@ def admissible_plan(plan: TimingPlan, sessions: Iterable[Session]) -> TimingPlan
     if plan.clock == "auto":
         return replace(plan, clock="wall")
     raise ArgumentError(
-        "The cpu clock adds up the time of all threads of this process, and tells nothing of "
-        "another device: no latency. Build for one thread (--threads 1), or use the wall clock."
+        "The cpu clock adds up the time of all threads of this process, and sees no other "
+        "device, so it measures no latency. Build for one thread (--threads 1), or use the wall "
+        "clock."
     )
 
 

@@ -58,8 +58,8 @@ def keep_branches(channels: Channels, scores: Sequence[Tensor], level: float) ->
     names = {one.name for one in branch_sets(channels)}
     if not names:
         raise CompressionError(
-            "No branch of this model may go: none of its prunable channels leads into a sum with "
-            "others. Prune its channels instead (keep_groups)."
+            "No branch of this model can be removed: none of its prunable channels leads into a "
+            "sum with others. Prune its channels instead (keep_groups)."
         )
     ranked = sorted(
         (float(score.mean()), -number)

@@ -187,7 +187,7 @@ def _gone(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
         )
     if prunable and not any(mask.any() for mask in keep):
         raise ArgumentError(
-            f"keep leaves none of the {sum(mask.numel() for mask in keep)} groups, so that all "
+            f"keep leaves none of the {sum(mask.numel() for mask in keep)} groups, so all "
             "outputs would be constants. Keep some; 'keep_groups' leaves one of each set."
         )
     gone = {

@@ -115,9 +115,10 @@ class Driver(Generic[T]):
         _LOGGER.warning("The worker of %s died; the trial is given again.", _words(lease.point))
         if times >= self.deaths:
             raise MachineError(
-                f"The worker of {_words(lease.point)} died {times} times, killed perhaps for want "
-                "of memory. Nothing is recorded of the trial. Use fewer workers, or smaller "
-                "minibatches; then run the search again: its journal continues from here."
+                f"The worker of {_words(lease.point)} died {times} times, perhaps killed for "
+                "lack of memory. Nothing is recorded of the trial. Use fewer workers, or "
+                "smaller minibatches; then run the search again: its journal continues from "
+                "here."
             )
         return times
 

@@ -85,7 +85,7 @@ class _Process(Worker):
             raise ArgumentError(
                 "A worker ended before it began. A program that starts workers keeps its main "
                 "part under 'if __name__ == \"__main__\":', since each worker imports it again; "
-                "what else went wrong stands on standard error."
+                "any other cause is on standard error."
             ) from error
         except (ImportError, AttributeError) as error:
             raise ArgumentError(

@@ -62,7 +62,9 @@ class ByteReader:
             if shift > 48:  # noqa: PLR2004 (the length of the largest number)
                 break
         if value > _LARGEST_VARINT or (byte == 0 and shift > 7):  # noqa: PLR2004 (one byte)
-            raise StorageError(f"The file is damaged: {value} is no count that this format has.")
+            raise StorageError(
+                f"The file is damaged: {value} is not a count that this format has."
+            )
         return value
 
     def finish(self) -> None:

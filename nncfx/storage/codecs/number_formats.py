@@ -60,7 +60,7 @@ class BitTensor:
         count = math.prod(self.shape)
         if width is None or (self.words.dtype.itemsize, self.words.shape) != (width, (count,)):
             raise StorageError(
-                f"{self.words.size} words of {self.words.dtype} are no tensor of format "
+                f"{self.words.size} words of {self.words.dtype} are not a tensor of format "
                 f"{self.dtype!r} and shape {self.shape}."
             )
 

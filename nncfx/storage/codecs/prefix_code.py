@@ -169,7 +169,7 @@ def read_lengths(source: ByteReader) -> Lengths:
         lengths.append(last)
     bits.align()
     if len(lengths) != size or not lengths[-1]:
-        raise StorageError(f"The file is damaged: a code table has not its {size} symbols.")
+        raise StorageError(f"The file is damaged: a code table does not have its {size} symbols.")
     return np.array(lengths, dtype=np.uint8)
 
 
@@ -179,7 +179,7 @@ def _complete(lengths: Lengths) -> Lengths:
     sole = used.size == 1 and int(used[0]) == 1
     if not (sole or share == 1 << LONGEST_CODE):
         raise StorageError(
-            "The file is damaged: a code table is no complete prefix code "
-            f"(its words take {share / (1 << LONGEST_CODE):.4f} of the code space, not 1)."
+            "The file is damaged: a code table is not a complete prefix code (its words take "
+            f"{share / (1 << LONGEST_CODE):.4f} of the code space, not 1)."
         )
     return lengths

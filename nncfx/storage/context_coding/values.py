@@ -245,4 +245,6 @@ def _blocks(rows: int, inner: int) -> Iterator[slice]:
 
 def _check(holds: bool) -> None:
     if not holds:
-        raise StorageError("The file is damaged: integers stand for no numbers of their tensor.")
+        raise StorageError(
+            "The file is damaged: integers do not decode to numbers of their tensor."
+        )

@@ -168,7 +168,7 @@ def read_header(file: BinaryIO) -> Header:
     prefix = file.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size or not prefix.startswith(MAGIC):
         raise StorageError(
-            f"'{getattr(file, 'name', 'this')}' is no .nncfx file: it does not begin with its "
+            f"'{getattr(file, 'name', 'this')}' is not a .nncfx file: it does not begin with its "
             "signature. Give one that nncfx.storage.save or CompressionResult.save wrote; what "
             "nncfx.save wrote is a checkpoint, which nncfx.load reads."
         )
@@ -196,11 +196,13 @@ def _checked_header(stored: bytes, size: int, payload: int) -> Header:
     except ValueError as error:
         raise StorageError(f"The file is damaged: its header cannot be read: {error}.") from error
     if len(text) != size:
-        raise StorageError("The file is damaged: its header has another length than announced.")
+        raise StorageError("The file is damaged: its header does not have the length announced.")
     parts = ("tensors", "segments", "same", "sizes", "metadata")
     kinds = (list, list, dict, dict, dict)
     if not isinstance(header, dict) or tuple(header) != parts:
-        raise StorageError(f"The file is damaged: its header is no object of {', '.join(parts)}.")
+        raise StorageError(
+            f"The file is damaged: its header is not an object of {', '.join(parts)}."
+        )
     for part, kind in zip(parts, kinds, strict=True):
         _require(isinstance(header[part], kind), part)
     rows = tuple(_checked_row(row) for row in header["tensors"])
@@ -230,7 +232,7 @@ def _checked_header(stored: bytes, size: int, payload: int) -> Header:
 
 def _require(holds: bool, part: str) -> None:
     if not holds:
-        raise StorageError(f"The file is damaged: {part!r} in its header is not as it should be.")
+        raise StorageError(f"The file is damaged: {part!r} in its header is invalid.")
 
 
 def _is_count(value: object) -> bool:
@@ -239,7 +241,9 @@ def _is_count(value: object) -> bool:
 
 def _checked_row(row: object) -> TensorRow:
     if not isinstance(row, list) or len(row) != 6:  # noqa: PLR2004 (fields of a row)
-        raise StorageError("The file is damaged: a tensor's row in its header has not 6 fields.")
+        raise StorageError(
+            "The file is damaged: a tensor's row in its header does not have 6 fields."
+        )
     name, dtype, stored, shape, codec, size = row
     _require(isinstance(name, str) and _is_count(size), "tensors")
     _require(isinstance(dtype, str) and dtype in WIDTHS, "tensors")
@@ -259,7 +263,9 @@ def _checked_segments(
     at = 0
     for segment in segments:
         if not isinstance(segment, list) or len(segment) != 2:  # noqa: PLR2004 (count and crc)
-            raise StorageError("The file is damaged: a segment in its header has not 2 fields.")
+            raise StorageError(
+                "The file is damaged: a segment in its header does not have 2 fields."
+            )
         count, crc = segment
         _require(_is_count(count) and _is_count(crc) and 0 < count <= len(rows) - at, "segments")
         yield count, sum(row.size_bytes for row in rows[at : at + count]), crc

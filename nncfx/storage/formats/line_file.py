@@ -106,5 +106,5 @@ def json_line(line: bytes) -> Mapping[str, Any]:
     """
     found = read_json(line)
     if not isinstance(found, dict):
-        raise ValueError(f"{found!r:.60} is no object")  # noqa: TRY004 (of the value)
+        raise ValueError(f"{found!r:.60} is not an object")  # noqa: TRY004 (of the value)
     return found

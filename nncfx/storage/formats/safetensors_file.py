@@ -124,7 +124,7 @@ def _text_metadata(file: TensorFile) -> dict[str, str]:
     if ours and _OURS in text:
         raise StorageError(
             "The file has shared tensors, sizes of modules or metadata, and a checkpoint's as "
-            f"well; both would stand under '{_OURS}'. Read it by nncfx.storage.TensorFile."
+            f"well; both would be stored under '{_OURS}'. Read it with nncfx.storage.TensorFile."
         )
     return text | ({_OURS: json.dumps(ours, separators=(",", ":"))} if ours else {})
 
@@ -135,7 +135,7 @@ def _own(text: str) -> dict[str, Any] | None:
         found = read_json(text)
     except ValueError as error:
         raise StorageError(
-            f"The metadata '{_OURS}' of the file is no JSON ({error}). Remove it."
+            f"The metadata '{_OURS}' of the file is not JSON ({error}). Remove it."
         ) from error
     if isinstance(found, dict) and found.keys() - _PARTS:
         return None
@@ -159,7 +159,7 @@ class _Safetensors(Mapping[str, BitTensor]):
             ) from error
         header, self._begin = self._read_header()
         metadata = header.pop("__metadata__", {})
-        self._require(isinstance(metadata, dict), "its metadata is no object")
+        self._require(isinstance(metadata, dict), "its metadata is not an object")
         self.metadata: dict[str, str] = {key: str(value) for key, value in metadata.items()}
         self._entries = {name: self._checked(name, entry) for name, entry in header.items()}
         spans = sorted(span for _, _, span in self._entries.values())
@@ -195,7 +195,8 @@ class _Safetensors(Mapping[str, BitTensor]):
     def _require(self, holds: bool, fault: str) -> None:
         if not holds:
             raise StorageError(
-                f"'{self._path}' is no safetensors file, or damaged: {fault}. Write it again."
+                f"'{self._path}' is not a safetensors file, or is damaged: {fault}. Write it "
+                "again."
             )
 
     def _read_header(self) -> tuple[dict[str, Any], int]:
@@ -211,13 +212,13 @@ class _Safetensors(Mapping[str, BitTensor]):
         except ValueError:
             header = None
         if not isinstance(header, dict):
-            self._require(holds=False, fault="its header is no JSON object")
+            self._require(holds=False, fault="its header is not a JSON object")
             header = {}
         return header, begin
 
     def _checked(self, name: str, entry: object) -> tuple[str, tuple[int, ...], tuple[int, int]]:
         keys = {"dtype", "shape", "data_offsets"}
-        fault = f"the entry of tensor {name!r} is not as it should be"
+        fault = f"the entry of tensor {name!r} is invalid"
         if not isinstance(entry, dict) or set(entry) != keys:
             self._require(holds=False, fault=fault)
             return "", (), (0, 0)

@@ -111,8 +111,8 @@ def read_description(path: Path) -> dict[str, Any]:
         training = ""
         if zipfile.is_zipfile(path):
             training = (
-                " It may be the state of a training (resumable_epochs, Training), from which its "
-                "own script goes on: start that again."
+                " It may be the state of a training (resumable_epochs, Training), which its own "
+                "script continues: start that again."
             )
         raise StorageError(
             f"'{path}' cannot be read as a checkpoint: {kinds}{error}. Give a file that "
@@ -120,8 +120,8 @@ def read_description(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise StorageError(
-            f"'{path}' is a safetensors file, but no checkpoint of nncfx: its metadata says no "
-            "config. Load it with safetensors and model.load_state_dict."
+            f"'{path}' is a safetensors file, but not a checkpoint of nncfx: its metadata says "
+            "no config. Load it with safetensors and model.load_state_dict."
         )
     return check_description(found, path)
 
@@ -130,7 +130,7 @@ def _tables(text: object) -> dict[str, Any]:
     stream = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
     tables = read_json(inflate(stream, _LARGEST))
     if not isinstance(tables, dict) or tables.keys() != _TABLES:
-        raise ValueError("its tables are not as they should be")
+        raise ValueError("its tables are invalid")
     return tables
 
 
@@ -164,7 +164,9 @@ def check_description(
         if name == "sizes" and isinstance(found[name], dict):
             tables += found[name].values()
         if not all(isinstance(one, dict) for one in tables):
-            raise StorageError(f"'{path}' is damaged: its {name} are no object. Write it again.")
+            raise StorageError(
+                f"'{path}' is damaged: its {name} are not an object. Write it again."
+            )
     return found
 
 
@@ -215,7 +217,7 @@ def _formats(
 
 def _size(value: object) -> int:
     if not isinstance(value, int) or value < 0:
-        raise TypeError(f"{value!r} is no size")
+        raise TypeError(f"{value!r} is not a size")
     return value
 
 

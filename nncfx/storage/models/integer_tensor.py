@@ -138,7 +138,7 @@ def integers_of(tensors: Mapping[str, Tensor], described: object) -> dict[str, I
         StorageError: a tensor is missing, or parts are inconsistent.
     """
     if not isinstance(described, Mapping):
-        raise StorageError("The file is damaged: its integers are no table. Write it again.")
+        raise StorageError("The file is damaged: its integers are not a table. Write it again.")
     found = {}
     for name, one in described.items():
         try:

@@ -126,8 +126,8 @@ def file_bytes(
     """Return the bytes of the file that `save` writes with the same arguments."""
     if not isinstance(model, nn.Module):
         raise ArgumentError(
-            f"save takes a path and then the nn.Module, which is a {type(model).__name__} here. "
-            "Write save(path, model)."
+            f"save takes a path and then an nn.Module, not a {type(model).__name__}. Write "
+            "save(path, model)."
         )
     require_whole(model, "saved", StorageError)
     if metadata and _STRUCTURE in metadata:
@@ -226,7 +226,9 @@ def stored_model(path: str | os.PathLike[str]) -> StoredModel:
 def _structure(metadata: Mapping[str, Any]) -> dict[str, Any]:
     structure = metadata.get(_STRUCTURE, {})
     if not isinstance(structure, dict) or not isinstance(structure.get("integers", {}), dict):
-        raise StorageError(f"The file is damaged: its '{_STRUCTURE}' is no object. Save it again.")
+        raise StorageError(
+            f"The file is damaged: its '{_STRUCTURE}' is not an object. Save it again."
+        )
     recipes = metadata.get(_RECIPES)
     return {**structure, _RECIPES: recipes} if recipes else structure
 

@@ -249,7 +249,7 @@ def _how_to_build(name: str) -> str:
     path, is_wrapped, _ = name.partition("._checkpoint_wrapped_module")
     if is_wrapped:  # torch removes this part from keys of states, but not from names of modules
         return (
-            f"'{path}' stood in torch's checkpoint_wrapper when the model was saved: let what "
+            f"'{path}' was in torch's checkpoint_wrapper when the model was saved: let what "
             "builds the model wrap it, too."
         )
     return "Build the model from the class that was saved."
@@ -263,7 +263,7 @@ def _checked(name: str, given: object, modules: Mapping[str, nn.Module]) -> Modu
         )
     if not isinstance(given, Mapping):
         raise StorageError(
-            f"The sizes of module {name!r} are {given!r:.60}, no attributes with values."
+            f"The sizes of module {name!r} are {given!r:.60}, not attributes with values."
         )
     kind = _kind_of(modules[name])
     attributes = () if kind is None else kind.attributes

@@ -147,7 +147,7 @@ def read_folder_description(folder: Path) -> dict[str, Any]:
     path = folder / _DESCRIPTION
     if not path.exists() and (folder / "config.json").exists():
         raise StorageError(
-            f"'{folder}' is no checkpoint of nncfx.save, but the folder of a model that "
+            f"'{folder}' is not a checkpoint of nncfx.save, but the folder of a model that "
             "transformers reads, quantized or not: it has a config.json. Load it there: "
             f"transformers.AutoModelForCausalLM.from_pretrained({str(folder)!r})."
         )
@@ -155,11 +155,11 @@ def read_folder_description(folder: Path) -> dict[str, Any]:
     try:
         found = read_json(text)
     except ValueError as error:
-        raise StorageError(f"'{path}' is no JSON: {error}. Write it again.") from error
+        raise StorageError(f"'{path}' is not JSON: {error}. Write it again.") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise StorageError(
-            f"'{path}' is of no checkpoint of nncfx. Give a folder that nncfx.save(..., "
-            "shards=True) wrote."
+            f"'{path}' does not belong to a checkpoint of nncfx. Give a folder that "
+            "nncfx.save(..., shards=True) wrote."
         )
     return check_description(found, path, needed=_NEEDED)
 
@@ -172,7 +172,7 @@ def stored_shards(folder: Path, description: Mapping[str, Any]) -> StoredModel:
     """
     name = description["shards"]
     if not isinstance(name, str) or not _SHARDS.fullmatch(name):
-        raise StorageError(f"'{folder}' is damaged: {name!r:.80} is no name of shards.")
+        raise StorageError(f"'{folder}' is damaged: {name!r:.80} is not a name of shards.")
     rows = {key: _row(folder, key, row) for key, row in description["tensors"].items()}
     shared = description["shared"]
     lost = [of for of in shared.values() if not isinstance(of, str) or of not in rows]
@@ -200,7 +200,8 @@ def _row(folder: Path, name: str, row: Any) -> StoredTensor:  # noqa: ANN401 (JS
         ):
             return StoredTensor(dtype, tuple(shape))
     raise StorageError(
-        f"'{folder}' is damaged: {row!r:.80} is no format and shape of '{name}'. Write it again."
+        f"'{folder}' is damaged: {row!r:.80} is not a format and shape of '{name}'. Write it "
+        "again."
     )
 
 

@@ -60,8 +60,8 @@ def require_whole(
             parameter = f"{name}.{key}" if name else key
             if is_sharded(tensor):
                 raise error(
-                    f"{kind} cannot be {done}: of '{parameter}', a {type(tensor).__name__}, this "
-                    f"process holds a part. {sharding_mend}"
+                    f"{kind} cannot be {done}: this process holds only a part of '{parameter}', "
+                    f"a {type(tensor).__name__}. {sharding_mend}"
                 )
             if not is_only_run:
                 require_numbers(tensor, f"{kind} cannot be {done}: '{parameter}'", error)

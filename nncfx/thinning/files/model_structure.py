@@ -161,9 +161,9 @@ def _check_parts(model: nn.Module) -> None:
     for name, part in model.named_modules():
         if name and isinstance(part, NNCFNetwork) and part.nncf.hooks:
             raise StorageError(
-                f"'{name}' of this {type(model).__name__} is wrapped and carries hooks, which no "
-                "file of the whole model can tell of. Save that part by itself, or wrap the whole "
-                "model."
+                f"'{name}' of this {type(model).__name__} is wrapped and carries hooks, which a "
+                "file of the whole model cannot describe. Save that part by itself, or wrap the "
+                "whole model."
             )
 
 
@@ -289,11 +289,13 @@ def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
     folded = structure.get("folded", {})
     if not isinstance(folded, dict) or not all(isinstance(one, str) for one in folded.values()):
         raise StorageError(
-            "The file is damaged: what it says of batch norms is no table of names."
+            "The file is damaged: what it says of batch norms is not a table of names."
         )
     packed, codes = (structure.get(name, {}) for name in ("packed_layers", "packed_parameters"))
     if not (isinstance(packed, dict) and isinstance(codes, dict)):
-        raise StorageError("The file is damaged: its packed layers are no table. Save it again.")
+        raise StorageError(
+            "The file is damaged: its packed layers are not a table. Save it again."
+        )
     seen = {name.rpartition(".")[0] for one in recipes for name, _ in one.removed}
     if recipes:
         model = copy_of(model)
@@ -350,10 +352,10 @@ def hook_again(
         model.nncf.register(insertions)
     except GraphError as error:
         raise StorageError(
-            f"The file has a quantizer where the traced model has no operation. {error} Build the "
-            "model as it was when the file was written: a new one, where a forward fills a cache. "
-            "Where the number of operations depends on values, as in a loop with a stop rule, "
-            "pass the example_inputs of then."
+            f"The file has a quantizer where the traced model has no operation. {error} Build "
+            "the model as it was when the file was written: a new one, where a forward fills a "
+            "cache. Where the number of operations depends on values, as in a loop with a stop "
+            "rule, pass the example_inputs used then."
         ) from error
     check_axes(insertions, model)
     model.nncf.commit()

@@ -74,8 +74,8 @@ def prune_checkpoint(
     )
     if not channels.prunable:
         raise ArgumentError(
-            f"A {type(model).__name__} has no neurons or heads that could go, and would be copied "
-            "as it is. Use quantize_checkpoint, or take another model."
+            f"A {type(model).__name__} has no neurons or heads that can be removed, and would be "
+            "copied as it is. Use quantize_checkpoint, or take another model."
         )
     config: Any = model.config
     kinds = [_field(one, config) for one in channels.prunable]
@@ -134,8 +134,8 @@ def _field(group_set: GroupSet, config: Any) -> str:  # noqa: ANN401 (of transfo
             return field
     raise ArgumentError(
         f"The {group_set.size} groups of channels at '{group_set.name}' have no number in the "
-        f"config of a {type(config).__name__} ({_NEURONS}, {_KEYS}), so that transformers could "
-        "not read the pruned model. Load it, and use structure_pruning and nncfx.thin."
+        f"config of a {type(config).__name__} ({_NEURONS}, {_KEYS}), so transformers could not "
+        "read the pruned model. Load it, and use structure_pruning and nncfx.thin."
     )
 
 
@@ -190,8 +190,8 @@ def _check(
         if name not in after or list(after[name].shape) != found:
             raise ArgumentError(
                 f"'{name}' would have the shape {found}, and the config has no place for that: "
-                f"layers of {len(channels.prunable)} sets lose unlike numbers of channels. Load "
-                "the model, and use structure_pruning and nncfx.thin."
+                f"layers of {len(channels.prunable)} sets lose different numbers of channels. "
+                "Load the model, and use structure_pruning and nncfx.thin."
             )
 
 

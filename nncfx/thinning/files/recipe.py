@@ -87,7 +87,7 @@ class ThinRecipe:
             }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ThinningError(
-                f"The text is no thin recipe: {error_text(error)}. Pass what "
+                f"The text is not a thin recipe: {error_text(error)}. Pass what "
                 "ThinRecipe.to_json returned."
             ) from error
         removed = {(one.tensor, one.axis): one.entries for one in content.removed}
@@ -239,9 +239,9 @@ def _state(
             smaller[key] = cut.kept(name, value)
         elif isinstance(value, torch.Tensor) and value.numel() > 1:
             raise ThinningError(
-                f"The optimizer keeps {key!r} of shape {tuple(value.shape)} for '{name}' of shape "
-                f"{tuple(parameter.shape)}; what of it belongs to a channel is not known. Start "
-                "the optimizer again with the thinned model's parameters."
+                f"The optimizer keeps {key!r} of shape {tuple(value.shape)} for '{name}' of "
+                f"shape {tuple(parameter.shape)}; which part of it belongs to which channel is "
+                "not known. Start the optimizer again with the thinned model's parameters."
             )
         else:
             smaller[key] = value

@@ -79,11 +79,11 @@ def warn_other_calls(network: nn.Module, stored: StoredModel) -> None:
     if others:
         name = next(iter(others))
         warnings.warn(
-            f"The model makes other calls than when the file was written: {name} "
-            f"{others[name]} times, and {wanted[name]} times then. Quantizers are known by the "
-            "numbers of calls, and may stand at others now. Build the model as it was, from the "
-            "same code, and make a new one where a forward has filled a cache of this one; or "
-            "pass the example_inputs of then.",
+            f"The model makes other calls than when the file was written: {name} {others[name]} "
+            f"times, and {wanted[name]} times then. Quantizers are identified by call numbers, "
+            "and may be at other calls now. Build the model as it was, from the same code, and "
+            "make a new one where a forward has filled a cache of this one; or pass the "
+            "example_inputs used then.",
             stacklevel=4,
         )
 
@@ -91,7 +91,9 @@ def warn_other_calls(network: nn.Module, stored: StoredModel) -> None:
 def _wanted(stored: StoredModel) -> Mapping[str, Any]:
     wanted = stored.structure.get("calls", {})
     if not isinstance(wanted, Mapping):
-        raise StorageError("The file is damaged: its calls are no object. Save the model again.")
+        raise StorageError(
+            "The file is damaged: its calls are not an object. Save the model again."
+        )
     return wanted
 
 
@@ -116,8 +118,8 @@ def _wrapped(
         with suppress(TracingError):
             return wrap(model, made, further_inputs=further)
         raise TracingError(
-            f"{error} These were made of the shapes in the file: if it is of another model, take "
-            "that one; else pass example_inputs to load."
+            f"{error} These were made from the shapes in the file: if it is of another model, "
+            "take that one; else pass example_inputs to load."
         ) from error
 
 
@@ -149,5 +151,7 @@ def listed(structure: Mapping[str, Any], name: str) -> Sequence[Any]:
     """
     found = structure.get(name, [])
     if not isinstance(found, list):
-        raise StorageError(f"The file is damaged: its {name} are no list. Save the model again.")
+        raise StorageError(
+            f"The file is damaged: its {name} are not a list. Save the model again."
+        )
     return found

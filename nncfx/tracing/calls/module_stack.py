@@ -207,8 +207,8 @@ class ModuleStack:
                 name = self._names[id(module)][0]
                 raise TracingError(
                     f"{repr(name) if name else 'The model'} is a {type(module).__name__}, where "
-                    "no operation can be seen. Give the model with the module from which "
-                    "torch.jit.script or torch.jit.trace has made it."
+                    "no operation can be seen. Use the Python module that torch.jit.script or "
+                    "torch.jit.trace made it from."
                 )
 
     def saw_call(

@@ -47,8 +47,8 @@ _ELSEWHERE: Final = "elsewhere"
 """Counted instead of a site for calls at sites that the trace does not have."""
 
 _NOT_COMPILED: Final = (
-    "A hook stands at an attribute of a tensor, such as x.T, which torch.compile does not report. "
-    "Write the attribute as a call, as in x.transpose(0, 1), or remove the hook."
+    "There is a hook at an attribute of a tensor, such as x.T, which torch.compile does not "
+    "report. Write the attribute as a call, as in x.transpose(0, 1), or remove the hook."
 )
 
 
@@ -132,8 +132,8 @@ class CallPlan:
         if name not in self.reported:
             self.reported.add(name)
             warnings.warn(
-                f"{self.module or 'The model'} calls {name} {how} it did while traced. Hooks know "
-                "the calls that were traced, and may miss some or stand at others now. Trace "
+                f"{self.module or 'The model'} calls {name} {how} it did while traced. Hooks "
+                "know the calls that were traced, and may miss some or be at others now. Trace "
                 "these inputs too: nncfx.wrap(model, example_inputs, further_inputs=[...]); a "
                 "loop over a batch has to be as long as there.",
                 stacklevel=3,
@@ -171,12 +171,12 @@ class CallPlan:
 
     def _other_calls(self, what: str) -> OtherCallsError:
         return OtherCallsError(
-            f"While it is compiled or exported, {self.module or 'the model'} calls {what} when it "
-            "was traced. Hooks would be missing, or stand at other calls. Write functions of "
+            f"While it is compiled or exported, {self.module or 'the model'} calls {what} when "
+            "it was traced. Hooks would be missing, or be at other calls. Write functions of "
             "torch.jit.script as plain ones, and let the forward call the same always "
             "(torch.compiler.is_compiling and is_exporting tell it); or wrap with inputs that "
             "take the path of an export, such as a mask with padding, where the forward leaves "
-            "out one of ones; or leave that scope out by ignored_scopes."
+            "out a mask of ones; or leave that scope out with ignored_scopes."
         )
 
     def call(
@@ -265,8 +265,9 @@ def _check_recomputation(call: str) -> None:
     while frame is not None and not is_code_of(frame, _HOOKED):
         if frame.f_code.co_filename == checkpoint.__file__:
             raise HookError(
-                f"A hook stands at {call}, which torch.utils.checkpoint calls again in the "
-                "backward pass, without the hook. Give checkpoint a module instead of a function."
+                f"There is a hook at {call}, which torch.utils.checkpoint calls again in the "
+                "backward pass, without the hook. Give checkpoint a module instead of a "
+                "function."
             )
         frame = frame.f_back
 

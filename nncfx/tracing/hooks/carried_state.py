@@ -90,5 +90,5 @@ class CarriedState:
 
 def _numbers(value: object) -> list[int]:
     if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.ndim != 1:
-        raise TypeError("it is no row of bytes")
+        raise TypeError("it is not a row of bytes")
     return [int(one) for one in value.tolist()]

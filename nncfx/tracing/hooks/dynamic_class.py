@@ -141,7 +141,7 @@ def _check_replacement(known: nn.Module | None, name: str, value: Any) -> None:
             lost = f"{name}.{path}" if path else name
             raise TracingError(
                 f"The {original_class(module).__name__} '{lost}' carries hooks of nncfx, which "
-                "would go with it unseen. Replace modules before nncfx.wrap or "
+                "would be lost with it. Replace modules before nncfx.wrap or "
                 "create_compressed_model, or once the model is stripped. What is not stripped, "
                 "quantizers of activations, model.nncf.remove('quantization') takes away."
             )

@@ -46,8 +46,8 @@ def check_algorithm(name: str) -> None:
     """
     if not name or set(".#") & set(name) or hasattr(HookStore(), name):
         raise ArgumentError(
-            f"'{name}' cannot name an algorithm: the name is part of a state_dict key. Use a name "
-            "that is not empty, without '.' and '#', and no attribute of nn.Module."
+            f"'{name}' cannot name an algorithm: the name is part of a state_dict key. Use a "
+            "name that is not empty, has no '.' and '#', and is not an attribute of nn.Module."
         )
 
 
@@ -62,8 +62,8 @@ def check_places(insertions: Iterable[Insertion], model: nn.Module) -> None:
     for site in sites:
         if site.module not in names:
             raise GraphError(
-                f"The module '{site.module}', whose '{site.name}' has a hook, has another name by "
-                "now: something was put around it, or around one that holds it, such as torch's "
+                f"The module '{site.module}', whose '{site.name}' has a hook, has a new name: "
+                "something was put around it, or around a module that holds it, such as torch's "
                 "checkpoint_wrapper. Put that there before create_compressed_model."
             )
 
@@ -103,15 +103,15 @@ def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module], wiring: Wi
         )
     if str(site) in wiring.folded:
         raise GraphError(
-            f"The forward sets the data of '{site}', as networks do that fold their branches into "
-            "one weight or keep it within bounds, and what it writes would be lost behind a hook. "
-            "Hook the weights that it is made of, or leave its layer out by ignored_scopes."
+            f"The forward sets the data of '{site}', as networks do that fold their branches "
+            "into one weight or keep it within bounds, and a hook would lose what it writes. "
+            "Hook the weights that it is made of, or leave its layer out with ignored_scopes."
         )
     if str(site) in wiring.bypassed:
         raise GraphError(
             f"The forward does not read '{site}' as an attribute of its module, but takes it out "
-            "of a list or a table such as named_parameters(), so that a hook there would never "
-            "be called. Read it as an attribute, or leave its layer out by ignored_scopes."
+            "of a list or a table such as named_parameters(), so a hook there would never be "
+            "called. Read it as an attribute, or leave its layer out with ignored_scopes."
         )
 
 
@@ -137,7 +137,7 @@ def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wi
         if isinstance(site, PreSite) and site.port in operation.parameters:
             mend = f"Hook the weight: WeightSite.of('{operation.parameters[site.port]}')."
         raise GraphError(
-            f"'{site.address}' calls '{operation.function}', which is no function of torch by "
+            f"'{site.address}' calls '{operation.function}', which is not a function of torch by "
             f"that name, and cannot be hooked. {mend}"
         )
 

@@ -175,8 +175,8 @@ def _explained(model: nn.Module, call: tuple[Any, ...]) -> Iterator[None]:
             raise TracingError(
                 f"The forward of {type(model).__name__} calls a function that torch compiles, "
                 f"such as torch.cond or torch.while_loop{place}: nncfx cannot look into that. "
-                "Choose by torch.where, or by an 'if' or a loop of Python, of which the example "
-                "inputs tell the way."
+                "Use torch.where, or an 'if' or a loop of Python, whose path the example inputs "
+                "choose."
             ) from None
         shapes = ", ".join(f"{list(one.shape)} {one.dtype}" for one in tensors_in(call))
         raise TracingError(

@@ -103,8 +103,8 @@ def _place(address: str, wirings: Sequence[Wiring], called: Sequence[set[str]]) 
     place = found[0]
     if any((one.module, one.call[1]) != (place.module, place.call[1]) for one in found):
         raise TracingError(
-            f"'{address}' is not the same call of '{place.module}' on all example inputs, so that "
-            "a hook there would not know its place. Wrap the model with one of them."
+            f"'{address}' is not the same call of '{place.module}' on all example inputs, so a "
+            "hook there would not know its place. Wrap the model with one of them."
         )
     # it is the module's only call if this holds in every trace that calls the module
     callers = [one for one, names in zip(wirings, called, strict=True) if place.module in names]

@@ -95,7 +95,7 @@ def test_filters_are_no_neurons_and_neurons_no_heads() -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 6), nn.Linear(6, 2))
     assert taken(applied("neuron_pruning", net.double(), IMAGE)) == {"2": 6}
     # two sets without heads, one reason
-    reasons = "may remove: it is of no attention heads; an output of the model. Widen"
+    reasons = "may remove: it does not belong to attention heads; an output of the model. Widen"
     with pytest.raises(CompressionError, match=f"head_pruning finds no channels.*{reasons}"):
         applied("head_pruning", net, IMAGE)
 
@@ -115,7 +115,7 @@ def test_a_layer_with_a_computed_weight_multiplies_no_two_activations() -> None:
 
     net, inputs = Expert().double(), IMAGE[0, :, :, 0].T
     assert taken(applied("neuron_pruning", net, inputs)) == {"first": 4}
-    with pytest.raises(CompressionError, match="it is of no attention heads"):
+    with pytest.raises(CompressionError, match="it does not belong to attention heads"):
         applied("head_pruning", Expert().double(), inputs)
 
 
