@@ -11,7 +11,14 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.float64 import in_float64
-from nncfx.schemes.layers import CONDENSA_LAYERS, Layer, kinds_of, select_layers, turned_kinds
+from nncfx.schemes.layers import (
+    CONDENSA_LAYERS,
+    Layer,
+    kinds_of,
+    outputs_first,
+    select_layers,
+    turned_kinds,
+)
 from nncfx.schemes.masks.exact_masks import check_at_least, check_level
 from nncfx.schemes.weight_scheme import WeightScheme
 from nncfx.tracing.calls.model_copy import copy_of
@@ -184,8 +191,7 @@ def _kinds() -> tuple[type[nn.Module], ...]:
 
 def _matrix(module: nn.Module) -> Tensor:
     """Return the weight, `o x m`."""
-    weight = own_tensors(module)["weight"].detach()
-    return weight.T if isinstance(module, turned_kinds()) else weight.flatten(1)
+    return outputs_first(module, own_tensors(module)["weight"].detach()).flatten(1)
 
 
 def _is_grouped(module: nn.Module) -> bool:
