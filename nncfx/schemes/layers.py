@@ -84,6 +84,11 @@ def turned_kinds() -> tuple[type[nn.Module], ...]:
     return () if found is None else (found.Conv1D,)
 
 
+def outputs_first(module: nn.Module, weight: Tensor) -> Tensor:
+    """Return the weight of `module`, or a view of it, with a row for each output."""
+    return weight.T if isinstance(module, turned_kinds()) else weight
+
+
 def select_layers(
     model: nn.Module,
     kinds: tuple[type[nn.Module], ...],

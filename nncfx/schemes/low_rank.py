@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +11,18 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.float64 import in_float64
-from nncfx.schemes.layers import CONDENSA_LAYERS, Layer, kinds_of, select_layers
+from nncfx.schemes.layers import (
+    CONDENSA_LAYERS,
+    Layer,
+    kinds_of,
+    outputs_first,
+    select_layers,
+    turned_kinds,
+)
 from nncfx.schemes.masks.exact_masks import check_at_least, check_level
 from nncfx.schemes.weight_scheme import WeightScheme
 from nncfx.tracing.calls.model_copy import copy_of
-
-_FACTORS: Final = (nn.Linear, nn.Conv2d)
+from nncfx.tracing.calls.tensors import own_tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,16 +134,15 @@ def factorize(
 ) -> nn.Module:
     """Return a copy of `model` with each low-rank layer replaced by two thin layers in a row.
 
-    A linear layer becomes two; a convolution (of one group) becomes a convolution to `rank`
-    channels and a `1 x 1` convolution. A layer is kept if the two would have no fewer weights, or
-    if the model shares its weight or reads it by name (a recurrent cell). The product of the
-    factors equals the weight up to rounding; names change from `fc.weight` to `fc.0.weight`,
-    `fc.1.weight`.
+    A linear layer (GPT-2's, too) becomes two of `nn.Linear`; a convolution (of one group) becomes
+    a convolution to `rank` channels and a `1 x 1` convolution. A layer is kept if the two would
+    have no fewer weights, or if the model shares its weight or reads it by name (a recurrent
+    cell). The product of the factors equals the weight up to rounding; names change from
+    `fc.weight` to `fc.0.weight`, `fc.1.weight`.
 
     Args:
         model: A model that `LowRank` compressed; not changed.
         tolerance: Singular values up to this fraction of the largest count as zero.
-        tolerance: Singular values up to that fraction of the largest count as zero.
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
 
     Raises:
@@ -146,11 +151,11 @@ def factorize(
     """
     result = copy_of(model)
     layers = [
-        one for one in select_layers(result, _FACTORS, exact=True, ignored=ignored) if one.name
+        one for one in select_layers(result, _kinds(), exact=True, ignored=ignored) if one.name
     ]
     readers = [id(p) for m in result.modules() for p in m.parameters(recurse=False)]
     for layer in layers:
-        if type(layer.module) not in _FACTORS:
+        if type(layer.module) not in _kinds():
             raise CompressionError(
                 f"'{layer.name}' carries hooks of nncfx, which would lose the weight they act "
                 "on. Strip the model first: factorize(nncfx.strip(model))."
@@ -172,11 +177,20 @@ def factorize_again(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> 
     """
     for name, module in list(model.named_modules()):
         first, second = (shapes.get(f"{name}.{one}.weight", ()) for one in (0, 1))
-        if not isinstance(module, _FACTORS) or type(module) not in _FACTORS or not name:
+        if type(module) not in _kinds() or not name:
             continue
-        if first and second and 0 < first[0] <= min(module.weight.flatten(1).shape):
+        if first and second and 0 < first[0] <= min(_matrix(module).shape):
             pair = nn.Sequential(*_thin_layers(module, first[0]))
             model.set_submodule(name, pair.train(module.training))
+
+
+def _kinds() -> tuple[type[nn.Module], ...]:
+    return nn.Linear, nn.Conv2d, *turned_kinds()
+
+
+def _matrix(module: nn.Module) -> Tensor:
+    """Return the weight, `o x m`."""
+    return outputs_first(module, own_tensors(module)["weight"].detach()).flatten(1)
 
 
 def _is_grouped(module: nn.Module) -> bool:
@@ -184,8 +198,7 @@ def _is_grouped(module: nn.Module) -> bool:
 
 
 def _pair(layer: Layer, tolerance: float) -> nn.Sequential | None:
-    assert isinstance(layer.module, _FACTORS), "select_layers was asked for these"  # noqa: S101 (impossible)
-    matrix = layer.weight.detach().flatten(1)
+    matrix = _matrix(layer.module)
     left, values, right = _svd(matrix)
     rank = max(1, int((values > tolerance * values[0]).sum()))
     if rank * sum(matrix.shape) >= matrix.numel():
@@ -201,18 +214,20 @@ def _pair(layer: Layer, tolerance: float) -> nn.Sequential | None:
 
 
 def _thin_layers(
-    module: nn.Linear | nn.Conv2d, rank: int
+    module: nn.Module, rank: int
 ) -> tuple[nn.Linear, nn.Linear] | tuple[nn.Conv2d, nn.Conv2d]:
-    biased = module.bias is not None
-    device, dtype = module.weight.device, module.weight.dtype
-    if isinstance(module, nn.Linear):
+    own = own_tensors(module)
+    weight, biased = own["weight"], "bias" in own
+    device, dtype = weight.device, weight.dtype
+    if not isinstance(module, nn.Conv2d):
+        outputs, inputs = _matrix(module).shape
         return (
-            nn.Linear(module.in_features, rank, bias=False, device=device, dtype=dtype),
-            nn.Linear(rank, module.out_features, bias=biased, device=device, dtype=dtype),
+            nn.Linear(inputs, rank, bias=False, device=device, dtype=dtype),
+            nn.Linear(rank, outputs, bias=biased, device=device, dtype=dtype),
         )
     first = copy_of(module)
     first.out_channels, first.bias = rank, None
-    first.weight = nn.Parameter(module.weight.new_empty(rank, *module.weight.shape[1:]))
+    first.weight = nn.Parameter(weight.new_empty(rank, *weight.shape[1:]))
     second = nn.Conv2d(rank, module.out_channels, 1, bias=biased, device=device, dtype=dtype)
     return first, second
 

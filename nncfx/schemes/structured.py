@@ -15,8 +15,10 @@ from nncfx.schemes.layers import (
     Layer,
     layer_parameters,
     matching_modules,
+    outputs_first,
     parameter_names,
     select_layers,
+    turned_kinds,
 )
 from nncfx.schemes.masks import exact_masks
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
@@ -111,7 +113,7 @@ class RowPrune(Scheme):
         return parameter_names(model, touched)
 
     def _layers(self, model: nn.Module) -> list[Layer]:
-        return select_layers(model, self.kinds, ignored=self.ignored)
+        return select_layers(model, _with_turned(self.kinds), ignored=self.ignored)
 
     def _compress_rows(self, model: nn.Module, level: float) -> None:
         layers = self._layers(model)
@@ -129,17 +131,18 @@ class RowPrune(Scheme):
                 self._zero_rows(layer, limit)
 
     def _scores(self, layer: Layer) -> Tensor:
-        rows = layer.weight.detach().flatten(1)
+        rows = outputs_first(layer.module, layer.weight.detach()).flatten(1)
         return resolve_criterion(self.criteria)(rows)
 
     def _zero_rows(self, layer: Layer, limit: float) -> None:
-        if self.align is not None and layer.weight.shape[0] < self.align:
+        weight = outputs_first(layer.module, layer.weight)
+        if self.align is not None and weight.shape[0] < self.align:
             raise CompressionError(
-                f"'{layer.name}' has {layer.weight.shape[0]} rows, fewer than align, which is "
+                f"'{layer.name}' has {weight.shape[0]} rows, fewer than align, which is "
                 f"{self.align}. Lower align, or ignore the layer: ignored=('{layer.name}',)."
             )
-        keep = operators.row_mask(layer.weight, limit, self.criteria, self.align)
-        layer.weight.masked_fill_(~keep.view(-1, *[1] * (layer.weight.ndim - 1)), 0)
+        keep = operators.row_mask(weight, limit, self.criteria, self.align)
+        weight.masked_fill_(~keep.view(-1, *[1] * (weight.ndim - 1)), 0)
         if self.prune_bias and layer.bias is not None:
             layer.bias.masked_fill_(~keep, 0)
 
@@ -158,13 +161,14 @@ class RowPrune(Scheme):
         raise CompressionError(
             f"{type(self).__name__} finds no channels that it could prune. "
             f"Fixed are {'; '.join(reasons[:_LISTED]) or 'none'}{more}. Choose a scheme for "
-            "other layers (FilterPrune: convolutions, NeuronPrune: linear layers), or Prune()."
+            "other layers (FilterPrune: convolutions, NeuronPrune: linear layers, StructurePrune: "
+            "all), or Prune()."
         )
 
     def _is_chosen(self, model: nn.Module, group_set: GroupSet) -> bool:
         """Return whether a bound scheme prunes the groups of `group_set`, if they are prunable."""
         modules = [model.get_submodule(name) for name in _producers(group_set)]
-        return all(isinstance(module, self.producer_kinds) for module in modules)
+        return all(isinstance(module, _with_turned(self.producer_kinds)) for module in modules)
 
     def _compress_groups(self, model: nn.Module, sets: tuple[GroupSet, ...], level: float) -> None:
         if exact_masks.check_level(level) == 0:
@@ -194,7 +198,7 @@ class FilterPrune(RowPrune):
 
 @dataclass(frozen=True)
 class NeuronPrune(RowPrune):
-    """Prunes neurons (rows) of `nn.Linear` layers."""
+    """Prunes neurons of linear layers, GPT-2's too: rows, or columns where these are outputs."""
 
     @property
     @override
@@ -223,6 +227,10 @@ class StructurePrune(RowPrune):
     @override
     def producer_kinds(self) -> tuple[type[nn.Module], ...]:
         return (nn.Module,)
+
+
+def _with_turned(kinds: tuple[type[nn.Module], ...]) -> tuple[type[nn.Module], ...]:
+    return (*kinds, *turned_kinds()) if nn.Linear in kinds else kinds
 
 
 def _producers(group_set: GroupSet) -> set[str]:

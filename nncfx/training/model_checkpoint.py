@@ -210,8 +210,9 @@ def _check_hooks(model: nn.Module, algorithms: set[str]) -> None:
             raise ArgumentError(
                 f"The model carries hooks of '{one.algorithm}', and no controller of it is given, "
                 "without which they could not be made again. Pass the controller, or save what "
-                "controller.strip() or nncfx.thin(model).model returns; of both, "
-                "nncfx.storage.save(path, model) writes what the masks make of the weights."
+                "nncfx.thin(model).model returns. Where hooks stand at weights alone, "
+                "controller.strip() returns a finished model as well, and "
+                "nncfx.storage.save(path, model) writes it."
             )
 
 

@@ -13,6 +13,7 @@ from nncfx.controllers.loops.batch_norm_adaptation import examples_in, run_batch
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes import mean_magnitude, mean_rank, nonzero_share
+from nncfx.schemes.layers import turned_kinds
 from nncfx.schemes.masks.exact_masks import comparable
 from nncfx.storage.models.sharded_models import several_processes
 from nncfx.tracing.calls.preservation import preserved
@@ -115,7 +116,7 @@ def _scores(group_set: GroupSet, member: Member, mean: _Mean) -> Tensor:
 
 def _shown(model: nn.Module, group_set: GroupSet, importance: str) -> tuple[Member, nn.Module]:
     """Return a member and its module, where the channels of a set can be observed."""
-    kinds: Any = _ConvNd if importance == "HRank" else (_ConvNd, nn.Linear)
+    kinds: Any = _ConvNd if importance == "HRank" else (_ConvNd, nn.Linear, *turned_kinds())
     for member in _ends(group_set):
         owner, _, name = member.parameter.rpartition(".")
         module = model.get_submodule(owner)

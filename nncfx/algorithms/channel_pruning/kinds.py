@@ -55,7 +55,8 @@ class HeadPruningBuilder(GroupPruningBuilder[HeadPruningConfig]):
 class NeuronPruningBuilder(GroupPruningBuilder[NeuronPruningConfig]):
     """Prunes the channels that only linear layers produce, except attention heads.
 
-    These are the hidden widths of perceptrons and of the feed-forward parts of transformers.
+    These are the hidden widths of perceptrons, of the feed-forward parts of transformers, and of
+    experts.
     """
 
     @override

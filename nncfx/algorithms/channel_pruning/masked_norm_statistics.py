@@ -22,6 +22,8 @@ from nncfx.tracing import Insertion, PreSite, Priority
 
 _CENTRED: Final = frozenset({"group_norm", "layer_norm"})
 _FILLED: Final = _CENTRED | {"mean", "rms_norm"}
+_PRIORITY: Final = Priority.QUANTIZATION - 1
+"""After all masks, so that `strip` bakes these into weights; before quantizers of activations."""
 
 
 @final
@@ -134,7 +136,7 @@ class LivingNorms:
                 torch.ones(size, dtype=torch.bool, device=weight.device),
                 torch.zeros(size, dtype=weight.dtype, device=weight.device),
             )
-            insertions.append(Insertion(PreSite(place, 0), hook, Priority.PRUNING, algorithm))
+            insertions.append(Insertion(PreSite(place, 0), hook, _PRIORITY, algorithm))
         return insertions
 
     def set(self, channels: Channels, alive: Mapping[str, Tensor]) -> None:

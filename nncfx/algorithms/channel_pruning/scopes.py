@@ -10,6 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 from nncfx.controllers.base.weights import aliases
 from nncfx.graph import NNCFGraph, Operation, input_address, output_address
 from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.operators import LINEAR_LAYERS, operation_kind, operator_of
 from nncfx.schemes import branch_sets
 
@@ -116,12 +117,17 @@ def take_heads(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channe
 
 
 def take_neurons(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channels:
-    """Return `channels` with all sets fixed except those of linear layers only, without heads."""
+    """Return `channels` with all sets fixed except those of linear layers only, without heads.
+
+    Experts of a mixture, whose matrices lie in one parameter, are linear layers.
+    """
+    stacks = stacked_matrices(graph).keys()
 
     def reason(one: GroupSet, makers: list[Operation]) -> str | None:
-        if _is_of_heads(one, makers, graph):
+        layers = [maker for maker in makers if stacks.isdisjoint(maker.parameters.values())]
+        if _is_of_heads(one, layers, graph):
             return "it belongs to attention heads"
-        is_linear = bool(makers) and all(maker.function in LINEAR_LAYERS for maker in makers)
+        is_linear = bool(makers) and all(layer.function in LINEAR_LAYERS for layer in layers)
         return None if is_linear else "not only linear layers produce it"
 
     return channels.keeping(map(reason, channels, producing_operations(channels, model, graph)))

@@ -105,7 +105,7 @@ def _refused(model: nn.Module, why: str) -> StorageError:
     return StorageError(
         f"This {type(model).__name__} cannot be written as a finished model: "
         f"{why}. Write it while it is in training by nncfx.save(path, model, controller), or "
-        "write what controller.strip() or nncfx.thin(model).model returns."
+        "write what nncfx.thin(model).model returns."
     )
 
 
