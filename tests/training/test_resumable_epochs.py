@@ -176,7 +176,7 @@ def test_a_file_on_which_another_process_trains_is_refused(tmp_path: Path) -> No
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(MachineError, match=r"Another process trains on '.*run', and two"):
+        with pytest.raises(MachineError, match=r"Another process trains on '.*run', and the two"):
             list(resumable_epochs(path, 1, made()))
         other.communicate()
     epochs = resumable_epochs(path, 2, made())
