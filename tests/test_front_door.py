@@ -142,7 +142,7 @@ WORKS_IN_PLACE = {
     "fold_batch_norms": "in place",
     "integer_arithmetic": "inside the block",
     "round_weights": "in place",
-    "separate_experts": "and return it",
+    "separate_experts": "return it",
     "smooth_layers": "in place",
 }
 """What their documentation has to say about it."""

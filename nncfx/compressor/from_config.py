@@ -30,6 +30,7 @@ _RECOVERIES: Final[Mapping[str, Any]] = MappingProxyType(
     {one.__name__: one for one in (ADMM, DC, DCFineTuned, LC)}
 )
 _SETTINGS: Final = ("tolerance", "max_evaluations", "upper", "seed")
+_OF_LOOPS: Final = ("accuracy_aware_training", "ignored_scopes", "target_scopes")
 _PASSED_ON: Final = (
     *("eps", "margin", "held_out", "warm_start", "stop_hopeless"),
     *("runtime", "threads", "folder", "name", "title"),
@@ -46,13 +47,14 @@ def arguments_from(
 
     Raises:
         StorageError: the latency table cannot be read.
-        ConfigError: `config` has faults, no section `search`, or algorithms for a training loop.
+        ConfigError: `config` has faults, no section `search`, or what a training loop needs.
         ArgumentError: a criterion, dtype or runtime is unknown, or `example_inputs` is missing.
     """
     config = NNCFConfig.of(config)
     search = config.search
-    if search is None or config.compression:
-        raise config_error(list(_faults(config)))
+    faults = _faults(config)
+    if search is None or faults:
+        raise config_error(faults)
     return {
         **({} if search.is_own else {"objective": _objective(search, example_inputs)}),
         "optimizer": _recovery(search),
@@ -109,4 +111,13 @@ def _faults(config: NNCFConfig) -> list[Fault]:
                 "none. Put schemes into 'search', or use create_compressed_model.",
             )
         )
-    return faults
+    return faults + [
+        Fault(
+            path=name,
+            problem="is for algorithms in a training loop of your own; a search does not look at "
+            "it. Take it out; to leave layers alone, pass a scheme in Python: "
+            "Compressor.from_config(..., scheme=Prune(ignored=('{re}stem',))).",
+        )
+        for name in _OF_LOOPS
+        if getattr(config, name)
+    ]

@@ -118,6 +118,14 @@ def test_a_recovery_in_json_has_the_settings_and_defaults_of_its_class(
             {"search": SEARCH, "compression": {"algorithm": "magnitude_sparsity"}},
             "compression: its algorithms are for a training loop",
         ),
+        (
+            {"search": SEARCH, "ignored_scopes": "{re}Conv2d"},
+            "ignored_scopes: is for algorithms in a training loop",
+        ),
+        (
+            {"search": SEARCH, "target_scopes": ["{re}Linear"]},
+            "target_scopes: is for algorithms in a training loop",
+        ),
         ({"search": SEARCH | {"objective": "energy"}}, "search.objective: 'energy' is not known"),
         ({"search": SEARCH | {"margin": 0.2}}, "search.margin: 0.2 is above 'eps'"),
         (
