@@ -48,7 +48,7 @@ def home_of(name: str) -> str:
     >>> home_of("PTQ")
     " For 'PTQ' use nncfx.quantize(model, calibration_batches)."
     >>> home_of("export_causal_lm")
-    " It is nncfx.export.export_causal_lm."
+    ' It is nncfx.export.export_causal_lm.'
     """
     if name in _MEANT:
         return f" For '{name}' use {_MEANT[name]}."

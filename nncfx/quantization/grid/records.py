@@ -19,7 +19,7 @@ from nncfx.tracing.hooks.validation import check_algorithm
 
 _SITES: dict[str, type[Site]] = {"weight": WeightSite, "pre": PreSite, "post": PostSite}
 _MOST: Final = 2**31
-"""Most scales of a quantizer; a file with more is damaged."""
+"""Most scales of all quantizers together; a file with more is damaged."""
 
 
 def quantizer_records(
@@ -84,18 +84,20 @@ def insertions_from(
 ) -> list[Insertion]:
     """Return the insertions described by `quantizer_records`, without the values of tensors.
 
-    `plans` is the result of `plan_records`; older files have none. A file with a quantizer of more
-    than `most` scales is damaged.
+    `plans` is the result of `plan_records`; older files have none. A file whose quantizers have
+    more than `most` scales together is damaged.
 
     Raises:
         StorageError: a record is damaged.
     """
     insertions = []
     placed: list[tuple[Quantizer, int, int, tuple[Site, ...]]] = []
+    left = most
     for record in records:
         try:
             shape = tuple(map(int, record["shape"]))
-            if math.prod(shape) > most:
+            left -= math.prod(shape)
+            if left < 0:
                 raise StorageError(f"its scales have the shape {shape}")
             hook = Quantizer(decode(QuantizerSpec, record["spec"]), shape)
             if record.get("learned"):

@@ -22,10 +22,10 @@ class InspectRow:
         codec: Its codec, `index+values`.
         size_bytes: Its bytes in the file.
         bits_per_weight: Its size in bits per element; 0.0 for an empty tensor.
-        checksum: The CRC-32 of its numbers in the byte order of safetensors; equal tensors have
-            equal checksums.
         entropy_bits: The order-0 entropy of its values in bits per element: a lower bound for
             codes that treat elements as independent, without their tables.
+        checksum: The CRC-32 of its numbers in the byte order of safetensors; equal tensors have
+            equal checksums.
     """
 
     name: str
