@@ -132,14 +132,39 @@ def pack_parameter(model: nn.Module, name: str, stored: IntegerTensor) -> bool:
     """
     owner, _, attribute = name.rpartition(".")
     module = model.get_submodule(owner)
-    taken = {one for one, place in packed_parameters(module) if "." not in one}
+    taken = {one for one, _ in _own_packed(module)}
     if parametrize.is_parametrized(module) and set(_lists(module)) != taken:
         return False
     module.get_parameter(attribute).requires_grad_(False)
     parametrize.register_parametrization(
         module, attribute, PackedParameter(stored), unsafe=True
     )  # unsafe: codes have another type than the weight
+    type(module).__reduce_ex__ = _reduced  # type: ignore[assignment]  # torch's refuses
     return True
+
+
+def _reduced(module: nn.Module, protocol: int) -> tuple[Any, ...]:
+    """Return what pickle makes a module with weights of codes again from."""
+    del protocol
+    codes = {one: place.packed.integers(*place.parts) for one, place in _own_packed(module)}
+    modules = {name: one for name, one in module._modules.items() if name != "parametrizations"}  # noqa: SLF001 (no public way)
+    return _made_again, (type(module).__bases__[0], vars(module) | {"_modules": modules}, codes)
+
+
+def _made_again(
+    kind: type[nn.Module], state: dict[str, Any], codes: Mapping[str, IntegerTensor]
+) -> nn.Module:
+    module = kind.__new__(kind)
+    module.__setstate__(state)  # type: ignore[no-untyped-call]  # of torch
+    for attribute, stored in codes.items():
+        placeholder = stored.values.new_empty(0, dtype=stored.dtype)
+        module.register_parameter(attribute, nn.Parameter(placeholder, requires_grad=False))
+        pack_parameter(module, attribute, stored)
+    return module
+
+
+def _own_packed(module: nn.Module) -> list[tuple[str, _Place]]:
+    return [(name, place) for name, place in packed_parameters(module) if "." not in name]
 
 
 def packed_parameters(model: nn.Module) -> Iterator[tuple[str, _Place]]:
