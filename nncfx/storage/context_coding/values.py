@@ -105,7 +105,8 @@ def _spacing(values: NDArray[np.float32]) -> np.float32 | None:
     for part in (1, 2, 3):  # not every multiple occurs
         found = _refined(exact, gap / part)
         with np.errstate(over="ignore", invalid="ignore"):  # the float after the largest is inf
-            for scale in np.nextafter(found, np.array([-1, found, np.inf], dtype="<f4")):
+            near = np.nextafter(found, np.array([-1, found, np.inf], dtype="<f4"))
+            for scale in near[near > 0]:  # below the smallest float is 0
                 ranks = np.rint(exact / np.float64(scale))
                 if np.array_equal(ranks.astype("<f4") * scale, sizes):
                     return np.float32(scale)
