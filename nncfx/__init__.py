@@ -1,7 +1,7 @@
-"""Make trained PyTorch models smaller and faster inside an accuracy budget, and prove it.
+"""Make trained PyTorch models smaller and faster within an accuracy budget, and prove it.
 
-The names below are the front door; what they need is imported when they are first used, so that
-`import nncfx` costs next to nothing and pulls in no optional package.
+The names below are the public entry points; their modules are imported on first use, so `import
+nncfx` costs almost nothing and imports no optional package.
 """
 
 import importlib
@@ -102,7 +102,7 @@ install()
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for (PEP 562)."""
+    """Import a public name on first access (PEP 562)."""
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     if name in _PACKAGES:

@@ -1,4 +1,4 @@
-"""`python -m nncfx` is the command `nncfx`."""
+"""Runs the command `nncfx` for `python -m nncfx`."""
 
 from nncfx.cli.main import app
 

@@ -1,3 +1,3 @@
-"""The version of nncfx, read by the packaging as well."""
+"""The version of nncfx, also read by the build."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Front-door functions that need layers which do not know each other."""
+"""Public functions that combine otherwise independent packages."""
 
 import os
 
@@ -22,22 +22,22 @@ def benchmark(
 ) -> runtimes.Timing:
     """Return how long one call of a model on `example_inputs` takes in `runtime`.
 
-    A module is exported first where the runtime reads ONNX files. To compare two models, use
-    `nncfx benchmark A.onnx B.onnx` or `nncfx.runtimes.compare`, which measure in turns.
+    If the runtime reads ONNX files, a module is exported first. To compare two models, use `nncfx
+    benchmark A.onnx B.onnx` or `nncfx.runtimes.compare`, which alternate between them.
 
     Args:
         model_or_path: a module, or the path of an ONNX file.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
-        runtime: `"onnxruntime"`, `"openvino"`, `"torch"`, or a `Runtime` of your own.
+        runtime: `"onnxruntime"`, `"openvino"`, `"torch"`, or your own `Runtime`.
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
         seconds: how long to measure, after the warm-up.
-        clock: as `nncfx.runtimes.TimingPlan` has it, and the command: `"auto"` goes by CPU time
-            where a call computes in one thread that other work holds up, else by wall time.
+        clock: as in `nncfx.runtimes.TimingPlan`, and in the command: `"auto"` uses CPU time if a
+            call computes in one thread that other work delays, else wall time.
 
     Raises:
-        ArgumentError: there is no such runtime, or a number is out of range.
+        ArgumentError: the runtime is unknown, or a number is out of range.
         ExportError: the module cannot be exported.
-        RuntimeFailure: the runtime refuses the model or the inputs.
+        RuntimeFailure: the runtime rejects the model or the inputs.
         MissingExtraError: the runtime or the exporter is not installed.
     """
     return runtimes.benchmark(

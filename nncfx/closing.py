@@ -1,11 +1,11 @@
-"""What `with` closes at the end of its block."""
+"""Base class of context managers that close themselves."""
 
 import abc
 from typing import Self
 
 
 class Closing(abc.ABC):
-    """Anything that holds files, processes or sessions until it is closed.
+    """Base class of objects that hold files, processes or sessions until they are closed.
 
     >>> class Door(Closing):
     ...     def close(self):
@@ -18,7 +18,7 @@ class Closing(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Free what is held."""
+        """Release all resources."""
 
     def __enter__(self) -> Self:
         return self

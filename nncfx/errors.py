@@ -1,20 +1,20 @@
 """Every error that nncfx raises on purpose.
 
-The tree (each class also is the built-in error that a caller would expect)::
+The tree (each class also inherits the built-in error that a caller would expect)::
 
     NNCFXError
-    ├── ArgumentError (ValueError)        a value passed to a function is not admissible
+    ├── ArgumentError (ValueError)        a value passed to a function is invalid
     ├── ConfigError (ValueError)          a JSON config has faults; all of them are listed
     ├── GraphError (LookupError)          an address, scope or parameter does not exist
     ├── TracingError (RuntimeError)       a model cannot be wrapped or traced
-    ├── HookError (RuntimeError)          a hook returned what the operation cannot take
+    ├── HookError (RuntimeError)          a hook returned what the operation cannot accept
     ├── CompressionError (RuntimeError)   compression or recovery cannot continue
     ├── ThinningError (RuntimeError)      channels cannot be removed exactly
-    ├── SearchError (RuntimeError)        a search has no answer, or its journal is not usable
+    ├── SearchError (RuntimeError)        a search has no result or an unusable journal
     ├── StorageError (ValueError)         a file is damaged, hostile or of another kind
     ├── ExportError (RuntimeError)        a model cannot be exported
-    ├── RuntimeFailure (RuntimeError)     an inference runtime refused a model or an input
-    ├── MachineError (OSError)            memory, disk or device failed, not what was tried
+    ├── RuntimeFailure (RuntimeError)     an inference runtime rejected a model or an input
+    ├── MachineError (OSError)            memory, disk or a device failed, not the candidate
     └── MissingExtraError (ImportError)   an optional dependency is not installed
 """
 
@@ -55,27 +55,27 @@ __all__ = [
 
 
 class NNCFXError(Exception):
-    """The root of all errors of nncfx; catch it to catch them all."""
+    """The base class of all errors of nncfx; catch it to catch them all."""
 
 
 class ArgumentError(NNCFXError, ValueError):
-    """A value passed to a function is not admissible."""
+    """A value passed to a function is invalid."""
 
 
 class ConfigError(NNCFXError, ValueError):
-    """A config has faults; the message lists each with its JSON path, reason and mend."""
+    """A config has faults; the message lists each with its JSON path, reason and fix."""
 
 
 class GraphError(NNCFXError, LookupError):
-    """An address, a scope or a parameter that was asked for does not exist."""
+    """A requested address, scope or parameter does not exist."""
 
 
 class TracingError(NNCFXError, RuntimeError):
-    """A model cannot be wrapped or traced; the model is left as it was."""
+    """A model cannot be wrapped or traced; the model is not changed."""
 
 
 class HookError(NNCFXError, RuntimeError):
-    """A hook returned something that the operation at its site cannot take."""
+    """A hook returned something that the operation at its site cannot accept."""
 
 
 class CompressionError(NNCFXError, RuntimeError):
@@ -83,11 +83,11 @@ class CompressionError(NNCFXError, RuntimeError):
 
 
 class ThinningError(NNCFXError, RuntimeError):
-    """Channels cannot be removed exactly; the model is left as it was."""
+    """Channels cannot be removed exactly; the model is not changed."""
 
 
 class SearchError(NNCFXError, RuntimeError):
-    """A search has no answer, or its journal cannot be used."""
+    """A search has no result, or its journal cannot be used."""
 
 
 class StorageError(NNCFXError, ValueError):
@@ -99,18 +99,18 @@ class ExportError(NNCFXError, RuntimeError):
 
 
 class RuntimeFailure(NNCFXError, RuntimeError):  # noqa: N818 (RuntimeError is taken)
-    """An inference runtime refused a model or an input."""
+    """An inference runtime rejected a model or an input."""
 
 
 class MachineError(NNCFXError, OSError):
-    """Memory, disk or device of the machine failed, which says nothing of what was tried."""
+    """Memory, disk or a device of the machine failed, independently of the candidate."""
 
 
 class MissingExtraError(NNCFXError, ImportError):
     """An optional dependency is not installed; the message names the extra."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        """Say that `package`, needed for `purpose`, comes with `extra`."""
+        """Create a message that `extra` installs `package`, which is needed for `purpose`."""
         super().__init__(
             f"'{package}' is not installed, and {purpose} needs it. "
             f"Install it with: pip install 'nncfx[{extra}]'"
@@ -119,7 +119,7 @@ class MissingExtraError(NNCFXError, ImportError):
 
 @contextlib.contextmanager
 def needing(package: str, extra: str, purpose: str) -> Iterator[None]:
-    """Raise `MissingExtraError` where the body imports what is not installed."""
+    """Raise `MissingExtraError` if the body imports a package that is not installed."""
     try:
         yield
     except ImportError as error:
@@ -146,10 +146,10 @@ def require_known(
     *,
     error: type[NNCFXError] = ArgumentError,
 ) -> None:
-    """Refuse a `name` that is none of the `known` ones of what it names; `mend` ends the message.
+    """Refuse a `name` that is not in `known`; `what` is its kind, and `mend` ends the message.
 
     Raises:
-        ArgumentError: so it is; or the `error` that is given.
+        ArgumentError: it is not in `known`; or the given `error`.
     """
     names = list(known)
     if name not in names:
@@ -160,7 +160,7 @@ def require_known(
 
 
 def shortened(names: Sequence[str], most: int = 3) -> str:
-    """Return the first `most` names with commas between them, and how many more there are.
+    """Return the first `most` names separated by commas, and how many more there are.
 
     >>> shortened(["'a'", "'b'", "'c'", "'d'"], 2)
     "'a', 'b' and 2 more"
@@ -170,7 +170,7 @@ def shortened(names: Sequence[str], most: int = 3) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the class of an error and what it says, for a message that continues after it.
+    """Return the class and text of an error, for a message that continues after it.
 
     >>> error_text(ValueError("the width is 0")), error_text(AssertionError())
     ('ValueError: the width is 0', 'AssertionError without a text')
@@ -181,15 +181,15 @@ def error_text(error: BaseException) -> str:
 
 _INSTALLED: Final = (
     *(sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "purelib", "platlib")),
-    os.path.dirname(__file__) + os.sep,  # noqa: PTH120 (names of files in a traceback are texts)
-    "<",  # of no file
+    os.path.dirname(__file__) + os.sep,  # noqa: PTH120 (file names in a traceback are strings)
+    "<",  # not a file
 )
 
 
 def users_line(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the last line of users' code on the way to `error`, or to what it was raised from.
+    """Return the last line of user code in the traceback of `error`, or of its causes.
 
-    Code of nncfx, of Python and of installed packages is none; None where there is no other.
+    Code of nncfx, of Python and of installed packages is not user code; None if there is no other.
     """
     while error.__cause__ is not None:
         error = error.__cause__
@@ -198,7 +198,7 @@ def users_line(error: BaseException) -> traceback.FrameSummary | None:
 
 
 _FAULTY_TYPES: Final = frozenset(
-    # by name: torch and pools of processes are not imported here
+    # by name, because torch and process pools are not imported here
     {"MemoryError", "OutOfMemoryError", "AcceleratorError", "BrokenProcessPool"}
 )
 _FAULTY_CODES: Final = (
@@ -208,7 +208,7 @@ _FAULTY_CODES: Final = (
 _FAULTY_WORDS: Final = re.compile(
     "|".join(
         [
-            # libraries pass on what the system says as text of errors of their own
+            # libraries quote system messages in errors of their own
             *(re.escape(os.strerror(code)) for code in _FAULTY_CODES),
             r"\bout of (host |device |gpu )?memory\b",
             r"(?:cannot|can't|can\u2019t|could not) allocate",
@@ -223,7 +223,7 @@ _FAULTY_WORDS: Final = re.compile(
             r"\b(?:CUDA|HIP|XPU|NCCL)(?: driver)? error\b",
             r"STATUS_NOT_INITIALIZED",
             r"DataLoader worker .*(?:killed|exited)",
-            r"inline_container\.cc",  # torch.save on a disk that is full
+            r"inline_container\.cc",  # torch.save on a full disk
             r"(?:disk I/O error|disk is full)",
         ]
     ),
@@ -232,11 +232,11 @@ _FAULTY_WORDS: Final = re.compile(
 
 
 def machine_fault(error: BaseException) -> BaseException | None:
-    """Return the fault of the machine that `error` comes from, or None where it has another cause.
+    """Return the machine fault that caused `error`, or None if it has another cause.
 
-    The one place that tells what is wrong with a candidate from what is wrong with the machine:
-    any `OSError`, missing memory of host or device, a broken device, a killed worker, whether
-    raised as such, told in the words of a library, or behind an error that was raised from it.
+    This is the only place that distinguishes faults of a candidate from faults of the machine: any
+    `OSError`, missing memory of host or device, a broken device, or a killed worker, whether
+    raised as such, reported in a library's message, or found as the cause of another error.
 
     >>> machine_fault(OSError(28, "No space left on device"))
     OSError(28, 'No space left on device')
@@ -250,7 +250,7 @@ def machine_fault(error: BaseException) -> BaseException | None:
         seen.add(id(link))
         if _is_fault(link, is_meant=is_meant):
             return link
-        # what merely went before an error, such as a file that was looked for, is seldom its cause
+        # an error that merely preceded another, such as a file lookup, is rarely its cause
         is_meant = link.__cause__ is not None
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return None
@@ -258,14 +258,14 @@ def machine_fault(error: BaseException) -> BaseException | None:
 
 @contextlib.contextmanager
 def machine_faults_told(what: str, mend: str) -> Iterator[None]:
-    """Raise faults of the machine in the body as such; other errors pass.
+    """Raise machine faults in the body as `MachineError`; other errors propagate.
 
     Args:
-        what: was under way, such as "trial 3".
-        mend: what to do after the machine is well again.
+        what: what was running, such as "trial 3".
+        mend: what to do once the machine works again.
 
     Raises:
-        MachineError: the body raised an error that comes from a fault of the machine.
+        MachineError: the body raised an error caused by a machine fault.
     """
     try:
         yield
@@ -277,18 +277,18 @@ def machine_faults_told(what: str, mend: str) -> Iterator[None]:
             raise
         reason = (str(fault).strip() or "no reason given").splitlines()
         if isinstance(fault, OSError) and not _is_fault(fault, is_meant=False):
-            # a worker of a DataLoader gives its whole traceback as text
+            # a worker of a DataLoader returns its whole traceback as text
             line, told = users_line(fault), reason[-1].removeprefix(f"{type(fault).__name__}: ")
             place = "" if line is None else f" at {line.filename}, line {line.lineno}"
             raise MachineError(
                 f"{type(fault).__name__}{place} ended {what}: {told.rstrip('.')}. This says "
-                "nothing of what was tried, so nothing is recorded of it. Mend the file, its path "
-                f"or the connection; then {mend}."
+                "nothing about what was tried, so nothing is recorded of it. Mend the file, its "
+                f"path or the connection; then {mend}."
             ) from error
         raise MachineError(
             f"A fault of the machine ended {what}: {type(fault).__name__}: {reason[0]} This says "
-            "nothing of what was tried, so nothing is recorded of it. Free memory or disk, or "
-            f"mend the device; then {mend}."
+            "nothing about what was tried, so nothing is recorded of it. Free memory or disk, "
+            f"or mend the device; then {mend}."
         ) from error
 
 
@@ -297,6 +297,6 @@ def _is_fault(error: BaseException, *, is_meant: bool) -> bool:
         return True
     if not _FAULTY_TYPES.isdisjoint(one.__name__ for one in type(error).__mro__):
         return True
-    # our own words are no library's, save where a runtime gives a text and no error
+    # our own messages are not a library's, unless a runtime reports a text without an error
     is_quoted = isinstance(error, RuntimeFailure) or not isinstance(error, NNCFXError)
     return is_quoted and bool(_FAULTY_WORDS.search(str(error)))

@@ -1,4 +1,4 @@
-"""Names that people guess at the front door, and where what they mean stands."""
+"""Names that users may guess, and where to find what they mean."""
 
 import ast
 from collections.abc import Mapping
@@ -41,14 +41,14 @@ _MEANT: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def home_of(name: str) -> str:
-    """Return where what `name` may mean stands, as a sentence after a space, or "".
+    """Return where to find what `name` may mean, as a sentence after a space, or "".
 
-    Packages are read as text: asking whether nncfx has a name imports none of them.
+    Packages are read as text, so none of them is imported.
 
     >>> home_of("PTQ")
     " For 'PTQ' use nncfx.quantize(model, calibration_batches)."
     >>> home_of("export_causal_lm")
-    " It is nncfx.export.export_causal_lm."
+    ' It is nncfx.export.export_causal_lm.'
     """
     if name in _MEANT:
         return f" For '{name}' use {_MEANT[name]}."
@@ -60,11 +60,11 @@ def home_of(name: str) -> str:
 
 
 def _public(source: str) -> tuple[str, ...]:
-    """Return what `__all__` lists in a module's source."""
+    """Return the contents of `__all__` in a module's source."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             try:
                 return tuple(ast.literal_eval(node.value))
-            except ValueError:  # put together when it is imported
+            except ValueError:  # computed on import
                 return ()
     return ()

@@ -1,4 +1,4 @@
-"""The one way from frozen dataclasses to JSON and back, checked against their annotations."""
+"""Converts frozen dataclasses to JSON and back, checked against their annotations."""
 
 import dataclasses
 import functools
@@ -16,19 +16,19 @@ __all__ = ["Limits", "decode", "encode", "load_object"]
 
 T = TypeVar("T")
 _NOT_FINITE: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-"""Strict JSON has no spelling for these, and a report must be able to say that one was lost."""
+"""Strings for floats that strict JSON lacks, since a report must be able to show them."""
 
 _WORDS: Final = {str: "a string", bool: "true or false", int: "a whole number", float: "a number"}
 _MOST_FAULTS: Final = 5
 _LARGEST: Final = 2**1023
-"""Of whole numbers that are floats."""
+"""The largest integer that is read as a float."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds of a number, or of each number of a list; None is no bound.
+    """Bounds of a number, or of each number of a list; None means no bound.
 
-    In an annotation, `Annotated[float, Limits(minimum=0, below=1)]`, they hold for what is read.
+    In an annotation, `Annotated[float, Limits(minimum=0, below=1)]`, they are checked on decoding.
     """
 
     minimum: float | None = None
@@ -38,7 +38,7 @@ class Limits:
     min_items: int | None = None
 
     def as_schema(self) -> dict[str, float]:
-        """Return the bounds of the number in the words of JSON Schema."""
+        """Return the bounds of the number as keywords of JSON Schema."""
         words = {
             "minimum": self.minimum,
             "maximum": self.maximum,
@@ -48,7 +48,7 @@ class Limits:
         return {word: bound for word, bound in words.items() if bound is not None}
 
     def unkept(self, value: Any) -> str | None:  # noqa: ANN401 (a number, or a tuple)
-        """Return what a number, or the length of a tuple, should be and is not; else None."""
+        """Return the bound that a number, or the length of a tuple, violates; else None."""
         if isinstance(value, tuple):
             is_short = self.min_items is not None and len(value) < self.min_items
             return f"an array of at least {self.min_items}" if is_short else None
@@ -73,7 +73,7 @@ def encode(value: object, *, omit: Literal["none", "defaults"] | None = None) ->
 
     Args:
         value: A dataclass, or what one holds.
-        omit: Leave out the fields of dataclasses that are None, or those that are as by default.
+        omit: Leave out dataclass fields that are None, or those with their default values.
 
     >>> encode((1, math.inf, {"a": None}))
     [1, 'inf', {'a': None}]
@@ -90,7 +90,7 @@ def encode(value: object, *, omit: Literal["none", "defaults"] | None = None) ->
         return {str(key): encode(item, omit=omit) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         if {int, str}.issuperset(map(type, value)):
-            return list(value)  # of which there may be millions
+            return list(value)  # there may be millions
         return [encode(item, omit=omit) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
@@ -98,20 +98,20 @@ def encode(value: object, *, omit: Literal["none", "defaults"] | None = None) ->
 
 
 def decode(kind: type[T], value: object, path: str = "$", *, finite: bool = True) -> T:
-    """Return the `kind` that the JSON `value` spells, of dataclasses, tuples, mappings, unions.
+    """Return a value of type `kind` from JSON: dataclasses, tuples, mappings, unions.
 
-    A field with a default may be missing; an unknown one is a fault. A whole number is read as
-    the float that it stands for, and nothing else is converted.
+    A field with a default may be missing; an unknown field is a fault. An integer is read as a
+    float where a float is expected; nothing else is converted.
 
     Args:
-        kind: A dataclass, or any type that a field of one may have.
+        kind: A dataclass, or any type that a dataclass field can have.
         value: As `json.loads` returns it.
         path: The JSON path of `value`, for messages.
-        finite: False where "nan", "inf" and "-inf" are floats, too.
+        finite: False if "nan", "inf" and "-inf" are also read as floats.
 
     Raises:
-        StorageError: Values are missing, unknown, of another type or beyond their `Limits`; it
-            names the JSON paths of the first five.
+        StorageError: Values are missing, unknown, of another type or beyond their `Limits`; the
+            message names the JSON paths of the first five.
     """
     reader = _Reader(finite=finite)
     found = reader.read(kind, value, path)
@@ -120,7 +120,7 @@ def decode(kind: type[T], value: object, path: str = "$", *, finite: bool = True
 
 
 def load_object(text: str | bytes, what: str) -> dict[str, object]:
-    """Return the JSON object that `text` holds; `what` names it in messages.
+    """Return the JSON object in `text`; `what` names it in messages.
 
     Raises:
         StorageError: The text is not JSON, or not an object.
@@ -135,7 +135,7 @@ def load_object(text: str | bytes, what: str) -> dict[str, object]:
 
 
 class _Reader:
-    """Decodes one value, and continues after faults, so that one mistake does not hide another."""
+    """Decodes one value, and continues after faults, so one mistake does not hide another."""
 
     def __init__(self, *, finite: bool) -> None:
         self._finite = finite
@@ -146,7 +146,7 @@ class _Reader:
             raise StorageError(" ".join(self._faults))
 
     def read(self, kind: Any, value: object, path: str) -> object:  # noqa: ANN401 (an annotation)
-        """Return what `value` spells, or anything behind a fault."""
+        """Return the decoded value, or any value after a fault."""
         if dataclasses.is_dataclass(kind):
             return self._dataclass(typing.cast("type", kind), value, path)
         if kind in _WORDS:
@@ -237,7 +237,7 @@ class _Reader:
         return self._expect(value, kind, path, _WORDS[kind])
 
     def _expect(self, value: object, kind: type, path: str, words: str) -> Any:  # noqa: ANN401 (JSON)
-        # bool is an int in Python and is not one in JSON
+        # bool is an int in Python, but not in JSON
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
         self._fault(f"{path} is {value!r:.60}; {words} is expected here.")

@@ -1,4 +1,4 @@
-"""What is made when it is asked for: names of packages (PEP 562), and values of mappings."""
+"""Objects created on access: names of packages (PEP 562), and values of mappings."""
 
 import abc
 import importlib
@@ -14,10 +14,10 @@ V = TypeVar("V")
 
 
 class LazyMapping(Mapping[str, V], abc.ABC, Generic[S, V]):
-    """A mapping whose values are made again, each whenever it is asked for.
+    """A mapping whose values are computed again on every access.
 
     Args:
-        sources: What the values are made of, by name.
+        sources: The sources of the values, by name.
     """
 
     def __init__(self, sources: Mapping[str, S]) -> None:
@@ -25,7 +25,7 @@ class LazyMapping(Mapping[str, V], abc.ABC, Generic[S, V]):
 
     @abc.abstractmethod
     def _made(self, source: S) -> V:
-        """Return the value of a source."""
+        """Return the value for a source."""
 
     @override
     def __getitem__(self, name: str) -> V:
@@ -45,11 +45,11 @@ class LazyMapping(Mapping[str, V], abc.ABC, Generic[S, V]):
 
 
 def names_of(package: str, *modules: str) -> Callable[[str], Any]:
-    """Return the `__getattr__` of `package`: it looks a name up in `modules`, in their order.
+    """Return a `__getattr__` for `package` that looks names up in `modules`, in order.
 
-    A module's own name is that module.
+    The name of a module gives the module itself.
 
-    So the config of an algorithm is read without torch, though the package beside it needs torch.
+    This way the config of an algorithm can be read without torch, though its package needs torch.
     """
 
     def find(name: str) -> Any:  # noqa: ANN401 (whatever has that name)

@@ -1,4 +1,4 @@
-"""Locks on files, by which processes keep out of each other's way; each ends with its process."""
+"""File locks between processes; a lock ends with its process."""
 
 import os
 from pathlib import Path
@@ -7,15 +7,15 @@ __all__ = ["is_locked", "lock"]
 
 
 def lock(handle: int, *, wait: bool = False) -> bool:
-    """Take the lock of an open file, until it is closed.
+    """Lock an open file until it is closed.
 
     Args:
-        handle: As `os.open` returns it, or `fileno` of a file.
-        wait: Until another process ends that has it.
+        handle: As returned by `os.open`, or `fileno` of a file.
+        wait: Wait until the process that has the lock ends.
 
     Returns:
-        False if another process has it. True where nobody can, too: neither Windows nor every
-        network drive has such locks, and there two processes must not meet.
+        False if another process has the lock. Also True if locking is impossible: Windows and some
+        network drives have no such locks, and there two processes must not use the same file.
     """
     try:
         import fcntl
@@ -29,7 +29,7 @@ def lock(handle: int, *, wait: bool = False) -> bool:
 
 
 def is_locked(file: Path) -> bool:
-    """Return whether a process has the lock of `file`, which exists."""
+    """Return whether a process has locked `file`, which must exist."""
     handle = os.open(file, os.O_RDONLY)
     try:
         import fcntl

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees while something runs, and what the log has of it."""
+"""Progress messages, for a user at a terminal and for the log."""
 
 import logging
 import random
@@ -19,37 +19,37 @@ __all__ = ["Narrator", "SilentNarrator", "narrated", "tracked"]
 _T = TypeVar("_T")
 _LOGGER: Final = logging.getLogger(__name__)
 _SECONDS: Final = 10.0
-"""Between two steps of which the log tells."""
+"""The least time between two steps in the log."""
 
 
 class Narrator(Protocol):
-    """Tells what is happening now, and what has been found."""
+    """Reports the current work, and results."""
 
     def now(self, text: str) -> None:
-        """Show `text` as what is happening."""
+        """Show `text` as the current work."""
 
     def step(self, text: str) -> None:
-        """Show `text`, one of many steps, some of which are soon over."""
+        """Show `text` as one of many steps, some of which are short."""
 
     def found(self, text: str) -> None:
-        """Leave `text` as a line of its own."""
+        """Keep `text` as a line of its own."""
 
 
 @final
 class SilentNarrator(Narrator):
-    """Tells nothing: the process that drives a search does."""
+    """Reports nothing; used in workers, because the driver of a search reports."""
 
     @override
     def now(self, text: str) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     @override
     def step(self, text: str) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     @override
     def found(self, text: str) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 @final
@@ -80,7 +80,7 @@ class _Terminal(Narrator):
 
     @override
     def now(self, text: str) -> None:
-        """Change the last line; rich draws it ten times a second, however often it changes."""
+        """Change the last line; rich redraws it ten times a second, however often it changes."""
         from rich.markup import escape
 
         self._progress.update(self._task, description=escape(f"{self._title}: {text}"))
@@ -97,16 +97,16 @@ class _Terminal(Narrator):
 
 
 _SHOWN: Final[ContextVar["Progress | None"]] = ContextVar("shown", default=None)
-"""What shows the narrators around the present one."""
+"""The progress display of the enclosing narrators."""
 
 
 @contextmanager
 def narrated(title: str) -> Iterator[Narrator]:
-    """Give a narrator that writes to standard error if that is a terminal, else to the log.
+    """Yield a narrator that writes to standard error if that is a terminal, else to the log.
 
-    What is happening stands in the last line beside the time since the beginning, and is gone at
-    the end; what has been found stays. One within another has a line below it. The log, at INFO,
-    has all but steps that follow another line within ten seconds.
+    The current work is shown in the last line next to the elapsed time, and is removed at the end;
+    results stay. A nested narrator has a line below. The log, at INFO, omits steps that follow
+    another line within ten seconds.
     """
     if not sys.stderr.isatty() and _SHOWN.get() is None:
         yield _Logged(title)
@@ -126,9 +126,9 @@ def narrated(title: str) -> Iterator[Narrator]:
 
 
 def tracked(items: Iterable[_T], title: str, *, redraws: bool = True) -> Iterator[_T]:
-    """Yield `items`, with a bar on standard error while it is a terminal.
+    """Yield `items`, with a progress bar on standard error if it is a terminal.
 
-    Without `redraws` it is drawn between two of them alone, by no thread that would be timed, too.
+    Without `redraws` the bar is only drawn between items, so no drawing thread disturbs timings.
     """
     _load_rich()
     from rich.console import Console
@@ -146,17 +146,17 @@ def tracked(items: Iterable[_T], title: str, *, redraws: bool = True) -> Iterato
 
 
 def _load_rich() -> None:
-    """Import rich without its draw from Python's random generator, the one of users' own loops."""
+    """Import rich without consuming numbers from Python's random generator, which users seed."""
     state = random.getstate()
     try:
-        import rich.style  # noqa: F401 (it draws when it is imported)
+        import rich.style  # noqa: F401 (its import draws a random number)
     finally:
         random.setstate(state)
 
 
 @contextmanager
 def _shown() -> Iterator["Progress"]:
-    """Give what shows narrators here: that of the one around, or a new one."""
+    """Yield the progress display of the enclosing narrator, or a new one."""
     known = _SHOWN.get()
     if known is not None:
         yield known
@@ -166,7 +166,7 @@ def _shown() -> Iterator["Progress"]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    # the file by name: whoever replaces sys.stderr meanwhile does not silence the narrator
+    # pass the file explicitly: replacing sys.stderr later does not silence the narrator
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
         token = _SHOWN.set(progress)
         try:

@@ -1,4 +1,4 @@
-"""Large tensors in pieces that stay in a processor's cache from one operation to the next."""
+"""Splits large tensors into pieces that stay in the CPU cache between operations."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,7 +9,7 @@ from torch import Tensor
 __all__ = ["in_pieces"]
 
 _PIECE: Final = 1 << 17
-"""Entries: fresh memory for all of them costs more than to compute them."""
+"""Entries per piece: allocating memory for a whole tensor costs more than computing it."""
 
 
 def in_pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -1,4 +1,4 @@
-"""What this process runs on: how many processors, and what the CPU can do."""
+"""The processors of this machine: their number, and capabilities of the CPU."""
 
 import os
 import platform
@@ -14,17 +14,17 @@ _VNNI: Final = ("avx512_vnni", "avx_vnni")
 
 
 def usable_processors() -> int:
-    """Return the number of processors that this process may run on, as far as the system tells."""
+    """Return the number of processors that this process may use, if the system reports it."""
     if hasattr(os, "sched_getaffinity"):  # Linux
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def byte_sums_saturate() -> bool:
-    """Return whether the CPU at hand adds products of bytes in 16 bits, which overflow.
+    """Return whether this CPU adds products of bytes in 16 bits, which overflow.
 
-    It does if it is an x86 of which neither torch (from 2.11 on) nor Linux tells that it has VNNI;
-    where nothing is told, yes is the safe answer. Other processors add in 32 bits.
+    This holds for an x86 CPU unless torch (from 2.11 on) or Linux reports VNNI; without
+    information True is the safe answer. Other processors add in 32 bits.
     """
     known = cpu_capabilities()
     if str(known.get("architecture")).lower() not in _X86:
@@ -33,11 +33,11 @@ def byte_sums_saturate() -> bool:
 
 
 def cpu_capabilities() -> Mapping[str, object]:
-    """Return what torch knows of the CPU; of an older torch, what /proc/cpuinfo says.
+    """Return the CPU capabilities known to torch; for an older torch, those in /proc/cpuinfo.
 
-    Both call instructions by the same names.
+    Both use the same names for instructions.
     """
-    import torch  # here, since most readers of this module need none
+    import torch  # local, since most users of this module do not need it
 
     known: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     if known:

@@ -1,6 +1,6 @@
-"""Modules and names that moved: old places work on, with a warning that names the new one.
+"""Modules and names that moved: old names still work, with a warning that gives the new name.
 
-The table holds what public pages ever showed, and the classes that a pickled model refers to.
+The table contains names from public documentation, and classes that a pickled model refers to.
 """
 
 import importlib
@@ -63,14 +63,14 @@ RENAMED: Final = {
         for name in names.split()
     },
 }
-"""Old dotted names of modules, and of what a package handed on, to the new ones."""
+"""Old dotted names of modules, and of names that packages re-exported, to the new ones."""
 
 
 def attribute(package: str, name: str) -> object:
-    """Return what `package` had under this name; for the `__getattr__` of a package.
+    """Return the object that `package` had under this name; for the `__getattr__` of a package.
 
     Raises:
-        AttributeError: it never had any.
+        AttributeError: there never was such a name.
     """
     if (new := RENAMED.get(old := f"{package}.{name}")) is None:
         raise AttributeError(f"module '{package}' has no attribute '{name}'")
@@ -80,15 +80,15 @@ def attribute(package: str, name: str) -> object:
 
 
 def install() -> None:
-    """Let imports find modules under their old names."""
+    """Install a finder that imports modules by their old names."""
     if not any(isinstance(one, _Finder) for one in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder:
-    """A finder and a loader; asked first, as an old folder of caches would pass for a package.
+    """A finder and loader; comes first, since an old folder of caches would count as a package.
 
-    It is no subclass of `importlib.abc`, whose import takes longer than that of all of nncfx.
+    It does not inherit from `importlib.abc`, whose import takes longer than that of all of nncfx.
     """
 
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:

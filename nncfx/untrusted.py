@@ -1,4 +1,4 @@
-"""What strangers may have written, read within bounds of size, depth and time."""
+"""Reads untrusted data with limits on size, depth and time."""
 
 import json
 import math
@@ -13,25 +13,25 @@ from nncfx.errors import GraphError
 __all__ = ["REGULAR", "inflate", "is_found", "read_json"]
 
 REGULAR: Final = "{re}"
-"""What marks a pattern as a regular expression."""
+"""The prefix that marks a regular expression."""
 
 _DEEPEST: Final = 100
-"""How deeply JSON may be nested: no reader behind this one then runs out of stack."""
+"""Maximum nesting of JSON, so that no later reader overflows the stack."""
 
 _LONGEST_PATTERN: Final = 1000
-"""Characters: the time to compile a pattern grows with them."""
+"""Maximum characters of a pattern: the time to compile it grows with them."""
 
 _SECONDS: Final = 1.0
-"""Of the processor, for one search: honest patterns take microseconds."""
+"""Maximum CPU seconds of one search: honest patterns take microseconds."""
 
 Pairs: TypeAlias = Callable[[list[tuple[str, Any]]], Any]
 
 
 def inflate(data: bytes, most: int) -> bytes:
-    """Return what the zlib stream `data` holds, of `most` bytes or fewer.
+    """Return the content of the zlib stream `data`, at most `most` bytes.
 
     Raises:
-        ValueError: it is no stream, is cut off, has bytes left over or holds more.
+        ValueError: it is not a zlib stream, is truncated, has bytes left over or is larger.
     """
     inflater = zlib.decompressobj()
     try:
@@ -46,15 +46,15 @@ def inflate(data: bytes, most: int) -> bytes:
 def read_json(
     text: str | bytes, *, object_pairs_hook: Pairs | None = None, finite: bool = True
 ) -> object:
-    """Return what the JSON `text` holds: finite numbers, not nested deeply.
+    """Return the content of the JSON `text`, with finite numbers and limited nesting.
 
     Args:
         text: JSON; bytes are UTF-8.
-        object_pairs_hook: As `json.loads` has it.
-        finite: False where the caller tells of infinite numbers and NaN by their place.
+        object_pairs_hook: As in `json.loads`.
+        finite: False if the caller reports infinite numbers and NaN with their place.
 
     Raises:
-        ValueError: it is no JSON, is nested more than 100 deep, or holds a number that is not
+        ValueError: it is not JSON, is nested more than 100 deep, or contains a number that is not
             finite.
 
     >>> read_json('{"a": [1, 2.5]}')
@@ -93,10 +93,10 @@ def _finite(text: str) -> float:
 
 
 def is_found(pattern: str, text: str) -> bool:
-    r"""Return whether the regular expression that `pattern` is without `{re}` matches in `text`.
+    r"""Return whether the regular expression `pattern`, without its `{re}`, matches in `text`.
 
-    The syntax is that of `re`, and a match may stand anywhere. Patterns come with configs and
-    files: one that backtracks without end is given up.
+    The syntax is that of `re`; the match can be anywhere. Patterns come from configs and files, so
+    a pattern that backtracks excessively is aborted.
 
     Raises:
         GraphError: the pattern does not compile, is longer than 1,000 characters, or takes more

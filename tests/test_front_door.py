@@ -140,9 +140,9 @@ WORKS_IN_PLACE = {
     "correct_biases": "in place",
     "equalize_layers": "in place",
     "fold_batch_norms": "in place",
-    "integer_arithmetic": "in the block",
+    "integer_arithmetic": "inside the block",
     "round_weights": "in place",
-    "separate_experts": "and return it",
+    "separate_experts": "return it",
     "smooth_layers": "in place",
 }
 """What their documentation has to say about it."""

@@ -1,4 +1,4 @@
-"""The book of a trace: which channels are one, which are fixed, and what carries them."""
+"""The ledger of a trace: which channels are tied, which are fixed, and what carries them."""
 
 import re
 from collections.abc import Iterable
@@ -18,10 +18,10 @@ _CONSTANT = "a constant of the model's code takes the place of such a channel at
 
 @dataclass(eq=False)
 class ChannelLedger:
-    """Notes on channel ids; `channels()` sums them up. Ids of `NO_CHANNEL` are constants.
+    """Constraints on channel ids, summarized by `channels()`. Ids of `NO_CHANNEL` are constants.
 
     Attributes:
-        place: the address of the call that is being followed; "" where none is.
+        place: the address of the call that is being followed; "" if there is none.
     """
 
     place: str = ""
@@ -44,7 +44,7 @@ class ChannelLedger:
 
     @property
     def unions(self) -> int:
-        """How often two channels turned out to be one."""
+        """The number of steps that merged channels."""
         return self._sets.unions
 
     def create(self, count: int) -> Ids:
@@ -58,26 +58,26 @@ class ChannelLedger:
         return int(ident[0])
 
     def find(self, ids: Ids) -> Ids:
-        """Return for each id the one that stands for its group; constants stay constants."""
+        """Return the representative id of each id's group; constants stay constants."""
         return self._sets.find(ids)
 
     def fix(self, ids: Ids, reason: str, place: str = "") -> None:
-        """Note that the channels `ids` must stay; the first reason is the one reported.
+        """Record that the channels `ids` must stay; the first reason is reported.
 
         Args:
             ids: channels.
-            reason: why.
-            place: the address of the operation that fixes them; else the call being followed.
+            reason: why they must stay.
+            place: the address of the operation that fixes them; by default the followed call.
         """
         self._reasons.append((ids[ids != NO_CHANNEL], reason, place or self.place))
 
     def are_fixed(self, ids: Ids) -> bool:
-        """Return whether all channels `ids` must stay, as far as is known by now."""
+        """Return whether all channels `ids` must stay, as far as is known so far."""
         fixed = np.concatenate([one for one, _, _ in self._reasons] or [ids[:0]])
         return bool(np.isin(self.find(ids), self.find(fixed)).all())
 
     def tie(self, first: Ids, second: Ids, place: str) -> None:
-        """Note that `first[i]` and `second[i]` are one channel, fixed where one is a constant."""
+        """Tie the channels `first[i]` and `second[i]`; a channel tied to a constant is fixed."""
         one, other = first != NO_CHANNEL, second != NO_CHANNEL
         both = one & other
         if np.count_nonzero(both) == both.size:
@@ -90,36 +90,36 @@ class ChannelLedger:
         self.fix(second[other & ~one], reason, place)
 
     def shadow(self, parameter: str, of: str) -> None:
-        """Note that a parameter loses along each axis what another of its shape loses there."""
+        """Record that a parameter loses the same entries as another parameter of its shape."""
         self._shadows.append((parameter, of))
 
     def divide(self, parameter: str, length: str) -> None:
-        """Note that rows are divided by their length, and multiplied by an entry of another.
+        """Record that rows are divided by their length and multiplied by entries of `length`.
 
-        What the rows do with channels, these entries do; the rows go along.
+        These entries take over the role of the rows, which become followers.
         """
         self._lengths[parameter] = length
 
     def fix_parameter(self, parameter: str, reason: str) -> None:
-        """Note that whatever channels `parameter` carries, before or later, must stay."""
+        """Record that all channels that `parameter` carries, now or later, must stay."""
         self._opaque.setdefault(parameter, (reason, self.place))
 
     def fix_read_by(self, parameter: str, reason: str) -> None:
-        """Note that whatever channels `parameter` reads, before or later, must stay."""
+        """Record that all channels that `parameter` reads, now or later, must stay."""
         self._never_dead.setdefault(parameter, (reason, self.place))
 
     def carried(self, parameter: str, axis: int, size: int) -> Ids:
-        """Return the channels that the entries of an axis carry; new ones where none are known."""
+        """Return the channels that the entries of an axis carry; new channels if unknown."""
         known = self._carriers.get((parameter, axis))
         if known is not None and bool((known != NO_CHANNEL).all()):
             return known
         return self.create(size)
 
     def carry(self, parameter: str, axis: int, ids: Ids, role: Role | None) -> None:
-        """Note that entry `i` of `axis` of `parameter` carries the channel `ids[i]`.
+        """Record that entry `i` of `axis` of `parameter` carries the channel `ids[i]`.
 
-        What it does with it may be left to a later note (None). An axis that is noted twice, as
-        of a shared module, ties the channels of both notes.
+        The role can be left to a later call (None). If an axis is recorded twice, for instance
+        for a shared module, the channels of both calls are tied.
         """
         key = (parameter, axis)
         known = self._carriers.setdefault(key, ids)
@@ -131,13 +131,13 @@ class ChannelLedger:
             roles.append(role)
 
     def carry_along(self, parameter: str, axis: int, size: int, role: Role | None) -> Ids:
-        """Note that an axis carries channels, and return them: those known, or new ones."""
+        """Record that an axis carries channels, and return them, new ones if unknown."""
         ids = self.carried(parameter, axis, size)
         self.carry(parameter, axis, ids, role)
         return ids
 
     def carry_part(self, parameter: str, axis: int, part: range, ids: Ids, size: int) -> None:
-        """Note that the entries `part` of an axis of `size` entries read the channels `ids`."""
+        """Record that the entries `part` of an axis of `size` entries read the channels `ids`."""
         key, there = (parameter, axis), slice(part.start, part.stop)
         known = self._carriers.get(key, np.full(size, NO_CHANNEL)).copy()
         before = known[there]
@@ -148,15 +148,15 @@ class ChannelLedger:
         self._roles.setdefault(key, [Role.CONSUMER])
 
     def bound(self, parameter: str, axis: int, size: NamedInteger) -> None:
-        """Note that a slice of a parameter begins or ends after so many entries of an axis."""
+        """Record that a slice of a parameter begins or ends after `size` entries of an axis."""
         self._bounds.setdefault((parameter, axis), {})[size.module, size.attribute] = int(size)
 
     def has_bound(self, parameter: str, axis: int, place: int) -> bool:
-        """Return whether a slice may begin or end there: an integer of a module says so."""
+        """Return whether an integer of a module allows a slice to begin or end at `place`."""
         return place in self._bounds.get((parameter, axis), {}).values()
 
     def count_bounds(self) -> None:
-        """Let the integers that bound slices count the channels before the bound."""
+        """Record that the integers that bound slices count the channels before the bound."""
         for key, names in self._bounds.items():
             ids = self._carriers.get(key)
             for (module, attribute), place in names.items():
@@ -164,18 +164,18 @@ class ChannelLedger:
                     self.count(module, attribute, ids[:place])
 
     def count(self, module: str, attribute: str, ids: Ids) -> None:
-        """Note that an integer of a module counts the channels `ids`; a second note ties both."""
+        """Record that a module's integer counts the channels `ids`; a second call ties both."""
         known = self._widths.setdefault((module, attribute), ids)
         if len(known) == len(ids):
             self.tie(known, ids, f"{module}.{attribute}")
 
     def number(self, integer: NamedInteger, reason: str) -> None:
-        """Note that code computes with an integer of a module: what it counts must stay."""
+        """Record that code computes with an integer of a module, so what it counts must stay."""
         key = (integer.module, integer.attribute)
         self._numbers.setdefault(key, (integer.whole, reason, self.place))
 
     def _fix_numbers(self) -> None:
-        """Fix what such integers count, and axes of that size of their modules' parameters."""
+        """Fix what these integers count, and axes of that size in their modules' parameters."""
         for key, (whole, reason, place) in self._numbers.items():
             counted = [self._widths[key]] if key in self._widths else []
             counted += [
@@ -187,22 +187,22 @@ class ChannelLedger:
                 self.fix(ids, reason, place)
 
     def average(self, call: tuple[int, str], axis: int, ids: Ids) -> None:
-        """Note that a call, of this number and address, averages over the living of `ids`."""
+        """Record that a call of this number and address averages over the living of `ids`."""
         self._averages[*call, axis] = ids
 
     def literal(self, module: str, place: str) -> None:
-        """Note that the code of a module gives the call at `place` a number of channels."""
+        """Record that a module's code passes a number of channels to the call at `place`."""
         self._literals.setdefault(module, []).append(place)
 
     def hold(self, place: str, ids: Ids | tuple[str, int]) -> None:
-        """Note that only code knows how many channels a call is given.
+        """Record that the number of channels of a call is set only in code.
 
         These are the channels `ids`, or those that an axis of a parameter will carry.
         """
         self._held[place] = ids
 
     def align(self, ids: Ids, multiple: int) -> None:
-        """Note that a call takes the channels `ids` only if their number is such a multiple."""
+        """Record that a call requires the number of channels `ids` to be a multiple."""
         self._multiples.append((ids, multiple))
 
     def channels(self, buffers: Iterable[str]) -> Channels:
@@ -226,7 +226,7 @@ class ChannelLedger:
         shared: dict[bytes, Ids] = {}
 
         def found(ids: Ids) -> Ids:
-            """Return what stands for each channel; where this is the same, the same array."""
+            """Return the representative of each channel, as one array for equal results."""
             each = roots[ids]
             return shared.setdefault(each.tobytes(), each)
 

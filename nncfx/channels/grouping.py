@@ -1,4 +1,4 @@
-"""Sort channels into sets of groups: those that the same axes carry, equally often."""
+"""Sort channels into sets of groups that the same axes carry equally often."""
 
 import itertools
 import math
@@ -18,20 +18,20 @@ _Axis: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Notes:
-    """What is known of channels at the end of a trace, by the ids that stand for their groups.
+    """The constraints on channels at the end of a trace, with one id per group.
 
-    Equal arrays are best one and the same: what is found of one then holds for all.
+    Equal arrays should be the same object, because results are cached by identity.
 
     Attributes:
-        count: how many ids there are.
-        carriers: (parameter, axis) to the channel of each entry.
-        roles: (parameter, axis) to what its entries do with them.
-        widths: (module, attribute) to the channels that the integer counts.
-        averages: (call, its address, axis) to the channels that a call takes statistics over.
-        reasons: channel to why it must stay.
-        places: channel to the address of the operation that fixes it.
-        held: address to the channels of which the code gives it the number.
-        multiples: channels, and of what their number stays a multiple.
+        count: the number of ids.
+        carriers: the channel of each entry, by (parameter, axis).
+        roles: the roles of the entries, by (parameter, axis).
+        widths: the channels that an integer counts, by (module, attribute).
+        averages: the channels that a call computes statistics over, by (call, address, axis).
+        reasons: why a channel must stay, by channel.
+        places: the address of the operation that fixes a channel, by channel.
+        held: the channels whose number the code passes to a call, by address.
+        multiples: channels, and the factor of which their number must stay a multiple.
         divided: axes whose entries are divided by their length.
     """
 
@@ -58,10 +58,10 @@ class _Set:
 def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
     """Return every group of channels that some parameter creates or follows.
 
-    Groups and sets are in the order in which their first carriers were noted.
+    Groups and sets are in the order in which their first carriers were recorded.
 
     Args:
-        notes: of a trace.
+        notes: the constraints of a trace.
         buffers: the carriers that are buffers, not parameters.
     """
     numbers = _by_appearance(notes)
@@ -72,7 +72,7 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
     sizes = np.bincount(known).tolist()
     firsts = np.flatnonzero(labels >= 0)[_first_places(known, len(sizes))]
     sets = [_Set(size) for size in sizes]
-    # the weight, the bias, the buffers of a norm, and often the layer that reads it, are alike
+    # weight, bias, the buffers of a norm, and often the layer that reads it, share one array
     found: dict[int, list[tuple[int, Ids]]] = {}
     for (parameter, axis), ids in notes.carriers.items():
         if id(ids) not in found:
@@ -121,7 +121,7 @@ def grouped(notes: Notes, buffers: frozenset[str]) -> Channels:
 
 
 def _held(notes: Notes, numbers: Ids, labels: Ids) -> dict[int, str]:
-    """Return for the sets whose numbers of channels the code gives the first address."""
+    """Return the first address for sets whose number of channels is set in code."""
     found: dict[int, str] = {}
     for place, ids in notes.held.items():
         rows = numbers[ids]
@@ -131,7 +131,7 @@ def _held(notes: Notes, numbers: Ids, labels: Ids) -> dict[int, str]:
 
 
 def _multiples(notes: Notes, numbers: Ids, labels: Ids, sizes: Sequence[int]) -> dict[int, int]:
-    """Return for the sets whose numbers of groups stay multiples, of which."""
+    """Return the factor for sets whose number of groups must stay a multiple."""
     found: dict[int, int] = {}
     for ids, multiple in notes.multiples:
         for label, rows in _by_label(numbers[ids], labels, sizes):
@@ -143,7 +143,7 @@ def _multiples(notes: Notes, numbers: Ids, labels: Ids, sizes: Sequence[int]) ->
 def _by_appearance(notes: Notes) -> Ids:
     """Return for each channel its number by first appearance; `NO_CHANNEL` if nothing carries it.
 
-    The last entry, where `NO_CHANNEL` points, is `NO_CHANNEL`.
+    The last entry, which `NO_CHANNEL` indexes, is `NO_CHANNEL`.
     """
     every = np.concatenate([*_distinct(notes.carriers), np.empty(0, dtype=np.int64)])
     every = every[every != NO_CHANNEL]
@@ -156,20 +156,20 @@ def _by_appearance(notes: Notes) -> Ids:
 
 
 def _first_places(values: Ids, count: int) -> Ids:
-    """Return for each integer below `count` where it first is in `values`; their number if not."""
+    """Return the first position of each integer below `count` in `values`; else their number."""
     places = np.full(count, len(values))
     np.minimum.at(places, values, np.arange(len(values)))
     return places
 
 
 def _distinct(*tables: Mapping[Any, Ids]) -> list[Ids]:
-    """Return the arrays in `tables`; of several that are one, the first."""
+    """Return the distinct array objects in `tables`."""
     return list({id(ids): ids for table in tables for ids in table.values()}.values())
 
 
 def _labels(notes: Notes, numbers: Ids, reasons: Mapping[int, str]) -> Ids:
-    """Return for each group the number of its set; `NO_CHANNEL` where groups are only read."""
-    # the last entry is that of NO_CHANNEL, which has no group
+    """Return for each group the number of its set; `NO_CHANNEL` if the group is only read."""
+    # the last entry belongs to NO_CHANNEL, which has no group
     labels, created = np.zeros_like(numbers), np.zeros(len(numbers), dtype=np.bool_)
     kinds = {why: kind for kind, why in enumerate(reasons.values(), 1)}
     labels[list(reasons)] = [kinds[why] for why in reasons.values()]
@@ -187,22 +187,22 @@ def _labels(notes: Notes, numbers: Ids, reasons: Mapping[int, str]) -> Ids:
 
 
 def _refine(labels: Ids, rows: Ids) -> None:
-    """Tell apart, in place, the groups that occur in `rows` differently often."""
+    """Split labels, in place, of groups that occur in `rows` differently often."""
     counts = np.bincount(rows[rows != NO_CHANNEL])
     present = np.flatnonzero(counts)
     if not len(present):
         return
     keys, often = labels[present], counts[present]
-    if np.count_nonzero(often != often[0]):  # nearly always all occur equally often
+    if np.count_nonzero(often != often[0]):  # rare, since groups nearly always occur equally often
         often = _ranks(often)
         keys = keys * (often.max() + 1) + often
     labels[present] = labels.max() + 1 + _ranks(keys)
 
 
 def _ranks(values: Ids) -> Ids:
-    """Return for each value how many smaller ones there are among the different `values`.
+    """Return for each value its rank among the distinct `values`.
 
-    A table of which occur takes less than sorting: labels are few, and counts nearly all alike.
+    A table of occurring values is faster than sorting, since labels and counts are small.
     """
     occurs = np.zeros(values.max() + 1, dtype=np.bool_)
     occurs[values] = True

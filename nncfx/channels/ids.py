@@ -1,8 +1,8 @@
-"""Grids of channel ids: integer tensors with the shape of an activation.
+"""Grids of channel ids, which are integer tensors with the shape of an activation.
 
-An id names a channel; `NO_CHANNEL` marks elements that belong to none (padding, constants).
-Axes along which ids do not change are expanded (stride 0), so that a grid costs a few bytes
-however large the activation is.
+An id names a channel; `NO_CHANNEL` marks elements of no channel (padding, constants). Axes along
+which ids do not change are expanded (stride 0), so a grid takes a few bytes however large the
+activation is.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ NO_CHANNEL: Final = -1
 
 
 def no_channels(shape: Sequence[int]) -> torch.Tensor:
-    """Return the compact grid of `shape` of elements that belong to no channel."""
+    """Return a compact grid of `shape` whose elements belong to no channel."""
     return torch.tensor(NO_CHANNEL, device="cpu").expand(tuple(shape))
 
 
@@ -33,7 +33,7 @@ def _varying(shape: torch.Size, strides: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def narrowed(grid: torch.Tensor) -> torch.Tensor:
-    """Return the grid with size 1 on every axis that is expanded."""
+    """Return the grid with size 1 on every expanded axis."""
     shape, strides = grid.shape, grid.stride()
     small = [size if stride else min(size, 1) for size, stride in zip(shape, strides, strict=True)]
     return grid if len(small) == 0 or small == list(shape) else grid.as_strided(small, strides)
@@ -48,7 +48,7 @@ def compact(grid: torch.Tensor) -> torch.Tensor:
     ids, start = every, (0,) * grid.dim()
     for axis in varying_axes(small):
         second = (*start[:axis], 1, *start[axis + 1 :])
-        if ids[start] != ids[second]:  # as nearly always where ids change at all
+        if ids[start] != ids[second]:  # the usual case if ids change at all
             continue
         first = ids[(slice(None),) * axis + (slice(0, 1),)]
         if (ids == first).all():
@@ -61,16 +61,16 @@ def compact(grid: torch.Tensor) -> torch.Tensor:
 def along(ids: Ids, axis: int, shape: Sequence[int]) -> torch.Tensor:
     """Return a compact grid of `shape` whose ids run along `axis` (may be negative)."""
     strides = [0] * len(shape)
-    # mostly the ends already differ
+    # comparing the ends is usually enough
     if len(ids) and (ids[0] != ids[-1] or np.count_nonzero(ids != ids[0])):
         strides[axis] = 1
     return torch.from_numpy(np.ascontiguousarray(ids)).as_strided(tuple(shape), strides)
 
 
 def sequence(grid: torch.Tensor, axis: int) -> Ids | None:
-    """Return the ids along `axis`, or None where they change along another axis too.
+    """Return the ids along `axis`, or None if they change along another axis too.
 
-    None of an empty tensor, too, which holds no ids.
+    Also None for an empty tensor, which holds no ids.
     """
     axis %= grid.dim()
     others = (size for index, size in enumerate(grid.shape) if index != axis)
@@ -83,9 +83,9 @@ def sequence(grid: torch.Tensor, axis: int) -> Ids | None:
 
 
 def spread(grid: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
-    """Return the grid on `shape`, a shape whose sizes differ only where ids do not change.
+    """Return the grid on `shape`, whose sizes may differ only on axes where ids do not change.
 
-    None where ids change along an axis whose size differs, or the number of axes differs.
+    None if ids change along an axis whose size differs, or if the number of axes differs.
     """
     if grid.dim() != len(shape):
         return None
@@ -97,7 +97,7 @@ def spread(grid: torch.Tensor, shape: Sequence[int]) -> torch.Tensor | None:
 def same_channels(grid: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether both grids hold the same channels in the same order of first appearance.
 
-    Repetition of a channel is allowed: a flatten holds each as often as it has pixels.
+    A channel may be repeated; a flatten contains each channel once per pixel.
     """
     return np.array_equal(in_order(grid), in_order(other))
 
@@ -110,11 +110,11 @@ def in_order(grid: torch.Tensor) -> Ids:
 
 
 def is_broadcast(grid: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether `grid` is repeated along an axis along which the channels of `other` lie."""
+    """Return whether `grid` is broadcast along an axis of the channels of `other`."""
     return any(grid.shape[axis] == 1 for axis in varying_axes(other))
 
 
 def lifted(grid: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return the grid with as many axes as `dim` at least, new ones first and of size 1."""
+    """Return the grid with at least `dim` axes; new axes come first and have size 1."""
     new = dim - grid.dim()
     return grid.reshape((1,) * new + tuple(grid.shape)) if new > 0 else grid

@@ -1,4 +1,4 @@
-"""Let norms see remaining channels only: what a thinned model computes, in the masked one."""
+"""Compute norms over remaining channels only, so a masked model matches the thinned model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,20 +13,20 @@ from nncfx.graph.union_find import Ids
 from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
 
 LAYER_NORMS: Final = frozenset([F.layer_norm, F.rms_norm])
-"""Functions that normalise over the last axes."""
+"""Functions that normalize over the last axes."""
 _MEANS: Final = frozenset([torch.mean, torch.Tensor.mean])
 AVERAGES: Final = frozenset([*LAYER_NORMS, *_MEANS, F.group_norm, F.batch_norm])
-"""Functions whose statistics over channels can be those of living channels."""
+"""Functions whose statistics over channels can be restricted to living channels."""
 
 
 class LivingChannels(TorchFunctionMode):
-    """While it is entered, some calls take their statistics over remaining channels only.
+    """Restricts the statistics of some calls to remaining channels within the context.
 
-    Dead channels are zero after a norm. Use one instance for one forward.
+    Dead channels are zero after a norm. Use one instance per forward.
 
     Args:
-        dead: number of the call among those of `AVERAGES`, from 0, to the axis of its input and
-            the entries along it that are dead.
+        dead: the axis of the input and the dead entries along it, by number of the call among
+            calls of `AVERAGES`, from 0.
     """
 
     def __init__(self, dead: Mapping[int, tuple[int, Ids]]) -> None:
@@ -38,7 +38,7 @@ class LivingChannels(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one function."""
         kwargs = kwargs or {}
-        if func is COMPOSITE:  # taken apart as in a trace, which has numbered the calls
+        if func is COMPOSITE:  # run as in a trace, so that calls have the same numbers
             with self:
                 return composite_apart(*args, **kwargs)
         if func not in AVERAGES:
@@ -53,7 +53,7 @@ class LivingChannels(TorchFunctionMode):
         index = torch.from_numpy(alive).to(data.device)
         if func in _MEANS:
             return func(data.index_select(axis, index), *args[1:], **kwargs)
-        if func is F.batch_norm:  # of a weight, whose rows have statistics of their own
+        if func is F.batch_norm:  # of a weight, which has statistics per row
             normal = func(data.index_select(axis, index), *args[1:], **kwargs)
             return torch.zeros_like(data).index_copy(axis, index, normal)
         short = _shortened(args[2:], index)

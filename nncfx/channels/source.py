@@ -1,4 +1,4 @@
-"""From which parameter the elements of a tensor come, while a trace follows channels."""
+"""`Source`, which says from which parameter the elements of a tensor come."""
 
 import math
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ import torch
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A tensor whose elements are those of one parameter, perhaps moved or changed one by one.
+    """The origin of a tensor whose elements are those of one parameter, moved or changed singly.
 
     Attributes:
         parameter: name of the parameter or buffer.
         shape: shape of the parameter.
-        moved: indices into the flattened parameter, in the shape of the tensor; None for the
-            parameter as it is.
+        moved: indices into the flattened parameter, in the shape of the tensor; None if the
+            elements are in the parameter's layout.
     """
 
     parameter: str
@@ -25,16 +25,16 @@ class Source:
     @cached_property
     def elements(self) -> torch.Tensor:
         """Indices into the flattened parameter, in the shape of the tensor."""
-        # as many as the parameter has, so that they are made only where they are asked for
+        # created only when needed, because there are as many as the parameter has elements
         if self.moved is not None:
             return self.moved
         return torch.arange(math.prod(self.shape), device="cpu").view(self.shape)
 
     @property
     def block(self) -> tuple[range, range] | None:
-        """The rows and columns, adjacent each, that the tensor has of a parameter `o x i x *k`.
+        """The ranges of rows and columns of a parameter `o x i x *k` that the tensor holds.
 
-        None where it has other elements, or another order, or not all of what they hold.
+        None if it does not hold exactly all elements of such ranges in order.
         """
         elements = self.elements
         if elements.dim() != len(self.shape) or elements.dim() < 2 or not elements.numel():  # noqa: PLR2004
@@ -56,7 +56,7 @@ class Source:
 
 
 def first_of_run(elements: torch.Tensor) -> int | None:
-    """Return the first of elements that follow each other, 0 if there are none; else None."""
+    """Return the first of consecutive elements, 0 if there are none; None if not consecutive."""
     flat = elements.reshape(-1)
     first, count = int(flat[0]) if len(flat) else 0, len(flat)
     follow = (flat == torch.arange(first, first + count, device="cpu")).all()
@@ -64,7 +64,7 @@ def first_of_run(elements: torch.Tensor) -> int | None:
 
 
 def is_stack(elements: torch.Tensor, shape: tuple[int, ...]) -> bool:
-    """Return whether elements are those of whole matrices, in order, of a tensor of `shape`."""
+    """Return whether elements are whole matrices, in order, of a tensor of `shape`."""
     if tuple(elements.shape[-2:]) != shape[-2:] or not elements.numel():
         return False
     rows = elements.reshape(-1, shape[-2] * shape[-1])

@@ -1,4 +1,4 @@
-"""What is known of every tensor while a trace follows channels."""
+"""The state of every tensor while a trace follows channels."""
 
 import itertools
 import math
@@ -30,14 +30,14 @@ _LEFT = "would divide what is left by the number in its code"
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A place where code lays channels out over axes of sizes that it gives.
+    """A call in which code lays out channels over axes and passes their sizes.
 
     Attributes:
-        grid: the ids there.
-        place: the address.
+        grid: the ids of the result.
+        place: the address of the call.
         free: axes whose size follows from the others (a `-1`).
-        widths: axis to the integer of a module, (module, attribute), that has given its size.
-        literals: axes whose size only the code knows.
+        widths: the module integer, (module, attribute), that gives the size, by axis.
+        literals: axes whose size is set only in code.
     """
 
     grid: torch.Tensor
@@ -52,10 +52,10 @@ class ChannelState:
     """The grids of ids of activations, the sources of moved parameters, and the ledger.
 
     Attributes:
-        ledger: what is known of channels.
-        names: `id` of every parameter and buffer to its name.
-        living: whether statistics over channels are those of living channels.
-        calls: how many calls that take statistics over an axis there have been.
+        ledger: the constraints on channels.
+        names: the name of every parameter and buffer, by `id`.
+        living: whether statistics over channels cover only living channels.
+        calls: the number of calls so far that compute statistics over an axis.
     """
 
     ledger: ChannelLedger = field(default_factory=ChannelLedger)
@@ -73,36 +73,36 @@ class ChannelState:
         return None if found is None else self._united(found)
 
     def ids(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the ids of a tensor: those of a constant are all `NO_CHANNEL`."""
+        """Return the ids of a tensor, which are all `NO_CHANNEL` for a constant."""
         found = self.grid(tensor)
         return no_channels(tensor.shape) if found is None else found
 
     def set_grid(self, tensor: torch.Tensor, grid: torch.Tensor) -> None:
-        """Note the ids of an activation."""
+        """Set the ids of an activation."""
         self._grids[tensor] = compact(grid)
 
     def lay(self, tensor: torch.Tensor, ids: Ids, axis: int) -> None:
-        """Note that the channels `ids` of an activation lie along `axis` (may be negative)."""
+        """Set the channels of an activation to `ids` along `axis` (may be negative)."""
         self._grids[tensor] = along(ids, axis, tensor.shape)
 
     def keep_grid(self, tensor: torch.Tensor, grid: torch.Tensor) -> None:
-        """Note ids that another activation has, which are compact already."""
+        """Set the ids of an activation to an already compact grid of another activation."""
         self._grids[tensor] = grid
 
     def set_fixed(self, tensor: torch.Tensor, reason: str) -> None:
-        """Note that nothing is known of an activation but the reason why it cannot change."""
+        """Record that an activation is not followed and must stay, with the reason."""
         ident = self.ledger.create_fixed(reason)
         self._grids[tensor] = torch.tensor(ident, device="cpu").expand(tensor.shape)
 
     def source(self, tensor: torch.Tensor) -> Source | None:
-        """Return from which parameter the elements of a tensor come, None where from none."""
+        """Return the source of a tensor; None if its elements come from no parameter."""
         name = self.names.get(id(tensor))
         if name is not None:
             return Source(name, tuple(tensor.shape))
         return self._sources.get(tensor)
 
     def set_source(self, tensor: torch.Tensor, source: Source) -> None:
-        """Note from which parameter the elements of a tensor come."""
+        """Set the source of a tensor."""
         self._sources[tensor] = source
 
     def is_known(self, tensor: torch.Tensor) -> bool:
@@ -110,7 +110,7 @@ class ChannelState:
         return tensor in self._grids or id(tensor) in self.names or tensor in self._sources
 
     def whole_parameter(self, tensor: torch.Tensor | None) -> str | None:
-        """Return the name of the parameter that a tensor is, in its own layout; else None."""
+        """Return the name of the parameter that a tensor is in unchanged layout; else None."""
         if tensor is None:
             return None
         if id(tensor) in self.names:
@@ -119,9 +119,9 @@ class ChannelState:
         return source.parameter if source is not None and source.is_whole else None
 
     def rows(self, tensor: torch.Tensor) -> tuple[str, range] | None:
-        """Return the parameter of which a tensor is some adjacent entries of axis 0, and these.
+        """Return the parameter, and the range of entries along its axis 0, that a tensor holds.
 
-        A whole parameter has all of them. None for any other tensor.
+        The range of a whole parameter is the whole axis. None for any other tensor.
         """
         name = self.names.get(id(tensor))
         if name is not None and tensor.dim() and tensor.numel():
@@ -135,9 +135,9 @@ class ChannelState:
         return source.parameter, range(first // inner, (first + tensor.numel()) // inner)
 
     def matrix(self, tensor: torch.Tensor) -> tuple[str, int, int] | None:
-        """Return the parameter of which a tensor is a matrix, and the axes of it that are its two.
+        """Return the parameter that a tensor is a matrix of, and the matrix's axes in it.
 
-        The tensor is the parameter itself, a stack of matrices, or some of the stack, perhaps
+        The tensor is the parameter itself, a stack of matrices, or part of the stack, possibly
         transposed. None for any other tensor, and for single rows.
         """
         source = self.source(tensor)
@@ -151,7 +151,7 @@ class ChannelState:
         return None
 
     def _united(self, grid: torch.Tensor) -> torch.Tensor:
-        """Return the grid with one id per group where it varies along several axes."""
+        """Return the grid, with one id per group if it varies along several axes."""
         if len(varying_axes(grid)) <= 1:
             return grid
         small = narrowed(grid)
@@ -159,7 +159,7 @@ class ChannelState:
         return compact(torch.from_numpy(roots).reshape(small.shape).expand(grid.shape))
 
     def unite_along(self, grid: torch.Tensor, axes: Iterable[int], place: str) -> torch.Tensor:
-        """Tie the channels along `axes`, so that the grid varies along the others only."""
+        """Tie the channels along `axes`, so the grid varies only along the others."""
         grid = narrowed(grid)
         for axis in axes:
             first = grid.narrow(axis, 0, 1)
@@ -171,13 +171,13 @@ class ChannelState:
     def tie_axes(self, grid: torch.Tensor, axes: tuple[int, ...], ids: Ids, place: str) -> None:
         """Tie the channels along adjacent axes, in order, to `ids`, whose number is their size.
 
-        Where they are the same channels in another order, they are as many anyway.
+        If they are the same channels in another order, their number agrees anyway.
 
         Args:
             grid: ids.
             axes: ascending.
             ids: as many channels as there are along `axes` together.
-            place: the address of the function that has been given the size.
+            place: the address of the call that was passed the size.
         """
         moving = varying_axes(grid)
         if set(axes).isdisjoint(moving):
@@ -192,15 +192,15 @@ class ChannelState:
     def mix(
         self, grid: torch.Tensor, axes: Iterable[int], reason: tuple[str, str]
     ) -> torch.Tensor:
-        """Note that a function computes across `axes`, and return the ids that are left.
+        """Record that a function computes across `axes`, and return the remaining ids.
 
-        Channels along these axes go together. Where nothing else sets channels apart, they stay:
-        all of them could only go at once.
+        Channels along these axes are tied. If nothing else distinguishes channels, they are
+        fixed, because they could only be removed all together.
 
         Args:
             grid: ids.
             axes: not negative.
-            reason: the address of the function, and what it does to the channels.
+            reason: the address of the call, and what it does to the channels.
         """
         place, what = reason
         moving = varying_axes(grid)
@@ -213,9 +213,9 @@ class ChannelState:
         return self.unite_along(grid, mixed, place).expand(grid.shape)
 
     def sequence(self, grid: torch.Tensor, axis: int, place: str) -> Ids | None:
-        """Return the ids along `axis`; channels that also vary elsewhere are tied there.
+        """Return the ids along `axis`; channels that vary along other axes are tied there.
 
-        None where they vary only elsewhere.
+        None if they vary only along other axes.
         """
         axis %= grid.dim()
         moving = varying_axes(grid)
@@ -225,14 +225,14 @@ class ChannelState:
         return sequence(grid, axis)
 
     def split(self, split: Split) -> None:
-        """Note where code gives the sizes of the axes that channels lie along."""
+        """Record a call in which code passes the sizes of axes of channels."""
         self._splits.append(split)
 
     def settle(self) -> None:
         """Tie channels so that each axis can lose some and every tensor stays rectangular.
 
-        Of several axes along which channels vary one may shrink: the one whose size follows from
-        the others, else the longest. Then module integers that give a shrinking size are noted.
+        Of several axes along which channels vary, one can shrink: the axis whose size follows
+        from the others, else the longest. Then records module integers that give shrinking sizes.
         """
         count = -1
         while count != self.ledger.unions:
@@ -255,21 +255,21 @@ class ChannelState:
                     self.ledger.count(*split.widths[axis], ids)
                 if axis in split.literals and ids is not None:
                     self.ledger.hold(split.place, ids)
-                    # an axis of channels that takes what is left would fall in its place
+                    # otherwise a free axis of channels would shrink instead of this one
                     if not set(split.free).isdisjoint(varying_axes(split.grid)):
                         self.ledger.fix(ids, f"'{split.place}' {_LEFT}", split.place)
         self.ledger.count_bounds()
 
     def fix(self, grid: torch.Tensor, reason: str) -> None:
-        """Note that all channels of a grid must stay."""
+        """Record that all channels of a grid must stay."""
         self.ledger.fix(narrowed(grid).reshape(-1).numpy(), reason)
 
     def fix_if_read(self, tensor: torch.Tensor, grid: torch.Tensor, reason: str) -> None:
-        """Note that channels must stay if anything reads `tensor`."""
+        """Record that channels must stay if anything reads `tensor`."""
         self._conditions[tensor] = (grid, reason)
 
     def read(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Note that something reads tensors."""
+        """Record that tensors are read."""
         if not self._conditions:
             return
         for tensor in tensors:
@@ -278,7 +278,7 @@ class ChannelState:
                 self.fix(*condition)
 
     def fix_tensor(self, tensor: torch.Tensor, reason: str) -> None:
-        """Note that whatever channels a tensor carries must stay."""
+        """Record that all channels that a tensor carries must stay."""
         self.fix(self.ids(tensor), reason)
         source = self.source(tensor)
         if source is not None:
@@ -287,12 +287,12 @@ class ChannelState:
     def merge(
         self, operands: Sequence[torch.Tensor], shape: Sequence[int], place: str
     ) -> torch.Tensor:
-        """Return the ids of an element-by-element function, and tie those of its operands.
+        """Return the ids of the result of an elementwise function, and tie its operands' ids.
 
         Args:
             operands: activations, parameters and constants, broadcast to `shape`.
             shape: the shape of the result.
-            place: the address of the function, for the reasons.
+            place: the address of the call, for reasons.
         """
         sources = [self.source(tensor) for tensor in operands]
         grids = [self.ids(t) for t, s in zip(operands, sources, strict=True) if s is None]
@@ -305,7 +305,7 @@ class ChannelState:
     def merge_grids(
         self, grids: Sequence[torch.Tensor], shape: Sequence[int], place: str
     ) -> torch.Tensor:
-        """Tie the ids of grids that are broadcast to `shape`, and return the ids there."""
+        """Tie the ids of grids broadcast to `shape`, and return the resulting ids."""
         even = [lifted(grid, len(shape)) for grid in grids]
         kept = [narrowed(grid) for grid in even]
         if len({grid.shape for grid in kept}) > 1:
@@ -325,7 +325,7 @@ class ChannelState:
         return merged.expand(tuple(shape))
 
     def _kept(self, grids: Sequence[torch.Tensor], place: str) -> list[torch.Tensor]:
-        """Return the grids, narrowed, that are not broadcast over the channels of others."""
+        """Return the narrowed grids that are not broadcast over the channels of others."""
         grids = self._apart(grids, place)
         moving = {axis for grid in grids for axis in varying_axes(grid)}
         kept = []
@@ -337,10 +337,10 @@ class ChannelState:
         return kept
 
     def _apart(self, grids: Sequence[torch.Tensor], place: str) -> list[torch.Tensor]:
-        """Return grids no two of which are broadcast over each other's channels.
+        """Return grids so that no two are broadcast over each other's channels.
 
-        Of two that are, as in an outer product, one gives up its channels, which must stay: that
-        whose channels must stay anyway, else the one that has fewer.
+        In such a pair, as in an outer product, the channels of one grid are fixed: those that
+        must stay anyway, else those of the grid with fewer channels.
         """
         grids = list(grids)
         for one, other in itertools.combinations(range(len(grids)), 2):
@@ -353,12 +353,12 @@ class ChannelState:
         return grids
 
     def _cost(self, grid: torch.Tensor) -> int:
-        """Return how many channels of a grid may still go, at most."""
+        """Return the maximum number of channels of a grid that can still be removed."""
         ids = narrowed(grid).reshape(-1).numpy()
         return 0 if self.ledger.are_fixed(ids) else len(np.unique(ids))
 
     def follow(self, grid: torch.Tensor, source: Source, place: str) -> None:
-        """Note that a parameter, broadcast to a grid, has one entry per channel along one axis."""
+        """Record that a parameter, broadcast to a grid, has one entry per channel on an axis."""
         elements = lifted(source.elements, grid.dim())
         if all(elements.shape[axis] == 1 for axis in varying_axes(grid)):
             return
@@ -373,4 +373,6 @@ class ChannelState:
             if met.all() and np.array_equal(entries[coordinates], channel):
                 self.ledger.carry(source.parameter, axis, entries, Role.FOLLOWER)
                 return
-        self.fix(grid, f"'{place}' combines it with '{source.parameter}' in no order by channel")
+        self.fix(
+            grid, (f"'{place}' combines it with '{source.parameter}', but not channel by channel")
+        )

@@ -1,4 +1,4 @@
-"""Find out which channels of a model can only be removed together: `analyze_channels`."""
+"""Find the channels of a model that can only be removed together."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -43,16 +43,16 @@ _LOGGER = logging.getLogger(__name__)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 CALLS_OF_A_PATH: Final = 1_000_000
-"""More calls that average over channels than one forward makes: the first number of the next."""
+"""Offset of call numbers between forwards, above the averaging calls of any one forward."""
 
 _OF_NUMBERS: Final = functions_of("add", "sub", "mul", "div", "pow")
 _COMPUTED: Final = (
-    "behind '{place}' the code computes with their number, as in x / x.shape[1] ** 0.5, which "
+    "after '{place}' the code computes with their number, as in x / x.shape[1] ** 0.5, which "
     "would change; let the module keep the result (self.scale = ...)"
 )
 _UNSEEN: Final = (
-    "'{place}' reads nothing of the example inputs, as an expert that no token goes to, so that "
-    "its channels cannot be followed. Give inputs of which every layer reads some."
+    "'{place}' reads nothing of the example inputs, like an expert that no token reaches, so "
+    "its channels cannot be followed. Give inputs that reach every layer."
 )
 _MISSED: Final = (
     "'{name}' could read them, and no example reaches it: give one that does in further_inputs, "
@@ -60,29 +60,29 @@ _MISSED: Final = (
 )
 
 MENDABLE: Final = ("the code computes with their number", "no example reaches it")
-"""Parts of the reasons that a change of the model's code, or more examples, would take away."""
+"""Parts of reasons that a change of the model's code, or more examples, could remove."""
 
 
 class ChannelObserver(SizeObserver):
     """Follows channels through a trace.
 
     Every activation gets a grid of channel ids. Functions that move elements are executed again
-    on the ids; functions of elements tie the ids of their operands; convolutions and linear layers
-    read ids and create new ones; whatever is not followed fixes the channels that it reads.
+    on the ids; elementwise functions tie the ids of their operands; convolutions and linear layers
+    read ids and create new ones; functions that are not followed fix the channels they read.
 
     Attributes:
-        state: what is known.
-        read: the parameters and buffers that calls have read, by the first of their names.
+        state: the state of all tensors.
+        read: the parameters and buffers that calls have read, by their first names.
     """
 
     def __init__(self, fixed: Mapping[str, str] = _NOTHING, *, living: bool = False) -> None:
-        """Follow channels; those that the operations `fixed` read must stay, with the reasons."""
+        """Create an observer; `fixed` has reasons why the channels that operations read stay."""
         self.state = ChannelState(living=living)
         self.read: set[str] = set()
         self._fixed = fixed
 
     def begin(self, path: int) -> None:
-        """Follow another forward, the one of this number."""
+        """Begin forward number `path`."""
         self.state.calls = path * CALLS_OF_A_PATH
 
     def keep(self, tensor: torch.Tensor, reason: str) -> None:
@@ -112,9 +112,9 @@ class ChannelObserver(SizeObserver):
             return
         if is_transformed():
             raise GraphError(
-                f"'{place_of(call)}' is called by a function of torch.func, such as vmap or grad, "
-                "where channels are not followed. Take derivatives by torch.autograd.grad, or "
-                "compress the modules that it calls by themselves."
+                f"'{place_of(call)}' is called by a function of torch.func, such as vmap or "
+                "grad, where channels are not followed. Take derivatives with "
+                "torch.autograd.grad, or compress the modules that it calls by themselves."
             )
         reason = self._fixed.get(place_of(call))
         if reason is not None:
@@ -128,7 +128,7 @@ class ChannelObserver(SizeObserver):
 
     @override
     def on_shape(self, tensor: torch.Tensor) -> torch.Size:
-        """Let the width along which channels lie remember them."""
+        """Return the shape, whose entry for the axis of channels remembers them."""
         shape, grid = tensor.shape, self.state.grid(tensor)
         moving = () if grid is None else varying_axes(grid)
         if grid is None or len(moving) != 1:
@@ -140,7 +140,7 @@ class ChannelObserver(SizeObserver):
         self.state.ledger.fix(ids, _COMPUTED.format(place=self.state.ledger.place))
 
     def counted(self, integer: NamedInteger) -> None:
-        """See that code computes with an integer of a module."""
+        """Record that code computes with an integer of a module."""
         reason = _COMPUTED.format(place=self.state.ledger.place)
         self.state.ledger.number(integer, reason)
 
@@ -151,22 +151,22 @@ class ChannelObserver(SizeObserver):
         self.state.fix_tensor(tensor, "an output of the model")
 
     def channels(self, model: nn.Module) -> Channels:
-        """Return what the trace of `model` found."""
+        """Return the channels found in the trace of `model`."""
         self.state.settle()
         buffers = all_tensors(model, "_buffers")
         return self.state.ledger.channels(buffers)
 
 
 def _rule_of(name: str, call: TracedCall, known: Sequence[torch.Tensor]) -> Rule:
-    """Return how channels are followed through a call of the function `name`.
+    """Return the channel rule for a call of the function `name`.
 
     Args:
-        name: as addresses spell it.
+        name: the function's name in addresses.
         call: the call.
-        known: those of its operands that have channels.
+        known: the operands that have channels.
 
     Raises:
-        TracingError: a layer reads nothing; others may, such as what stacks no matches.
+        TracingError: a layer reads an empty tensor, which only other functions may do.
     """
     rule = channel_rule.find(name) or unknown
     if all(one.numel() for one in known):
@@ -188,22 +188,22 @@ def analyze_channels(
 ) -> Channels:
     """Return the groups of channels of `model` that can only be removed together.
 
-    The model runs once, in evaluation mode, and is left as it was; in training mode as well where
-    that may take another path. Whatever the analysis cannot follow exactly is fixed, and the
-    reason says which operation fixed it; so is whatever a module could read that no example
-    reaches.
+    The model runs once in evaluation mode, and also in training mode if that may take another
+    path; it is not changed. Channels that the analysis cannot follow exactly are fixed, with a
+    reason that names the operation, and so are channels that a module which no example reaches
+    could read.
 
     Args:
-        model: any module; of a wrapped one, hooks are left out.
+        model: any module; hooks of a wrapped model are ignored.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
-        further_inputs: more of them, for a forward that branches on its inputs.
-        fixed: address of an operation to the reason why the channels that it reads must stay.
-        living_norms: whether layer, RMS and group norms and means over channels are taken to see
-            remaining channels only, so that these may be removed. Else they fix them.
+        further_inputs: more inputs, for a forward that branches on its inputs.
+        fixed: reasons why the channels that an operation reads must stay, by address.
+        living_norms: whether layer, RMS and group norms and means over channels are assumed to
+            cover remaining channels only, so these can be removed. Otherwise they fix channels.
 
     Raises:
-        ArgumentError: inputs are none of these.
-        TracingError: the model refuses the inputs or returns no tensor.
+        ArgumentError: inputs have none of these forms.
+        TracingError: the model rejects the inputs or returns no tensor.
 
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> print(analyze_channels(model, torch.zeros(1, 3)))
@@ -222,25 +222,25 @@ def analyze_channels(
             trained = [*paths, *((one, True) for one, _ in paths)]
             observer = follow(trained)
             paths, missed = trained, unreached(model, observer.read)
-        except TracingError:  # such as norms that refuse a batch of one
+        except TracingError:  # for instance norms that reject a batch of one
             _LOGGER.debug("%s does not run in training mode", type(model).__name__)
-    # the first of a caller's modules says why; what is reversed has it last
+    # the first of a caller's modules gives the reason; reversed, because the last entry wins
     widths = _widths(model, observer) if missed else frozenset()
     parameters = all_tensors(model, "_parameters")
     found = (
         (caller, name)
         for name, caller in reversed(missed.items())
         if caller is not None
-        # a parameter by itself meets what is as wide
+        # a single parameter can only meet axes of its width
         and (name not in parameters or not widths.isdisjoint(parameters[name].shape))
     )
     if callers := {caller: _MISSED.format(name=name) for caller, name in found}:
-        observer = follow(paths, callers)  # once more, and what these could read is fixed
+        observer = follow(paths, callers)  # again, fixing what these modules could read
     return replace(observer.channels(model), unreached=tuple(missed))
 
 
 def _widths(model: nn.Module, observer: ChannelObserver) -> frozenset[int]:
-    """Return how long the axes of tensors are that could lose channels."""
+    """Return the sizes of tensor axes that could lose channels."""
     tensors = all_tensors(model)
     members = (one for each in observer.channels(model).prunable for one in each.members)
     return frozenset(tensors[one.parameter].shape[one.axis] for one in members) - {1}
@@ -254,9 +254,9 @@ def _followed(
     fixed: Mapping[str, str],
     living: bool,
 ) -> ChannelObserver:
-    """Return an observer that has seen a forward for each of `paths`: inputs, and whether trained.
+    """Return an observer after a forward for each of `paths` (inputs, training mode).
 
-    What the code of `callers` has to do with keeps its channels, for the reasons given.
+    Tensors that the code of `callers` handles keep their channels, for the given reasons.
     """
 
     def attempt(shortcut: Shortcut | None) -> ChannelObserver:

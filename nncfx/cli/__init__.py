@@ -1,1 +1,1 @@
-"""The command line, `nncfx`: the whole job from one file, and a look into what it made."""
+"""The command line, `nncfx`: runs tasks from one file, and inspects their results."""

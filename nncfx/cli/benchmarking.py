@@ -1,4 +1,4 @@
-"""Carry out `nncfx benchmark`: measure, show, compare with the baseline."""
+"""Runs `nncfx benchmark`: measures, shows, compares with the baseline."""
 
 import sys
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ REGRESSION: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkOutput:
-    """What to show: JSON or tables, layers too, and a baseline to compare with."""
+    """What to show: JSON or tables, optionally layers, and a baseline to compare with."""
 
     as_json: bool = False
     layers: bool = False
@@ -38,7 +38,7 @@ def run_benchmark(request: TimingRequest, output: BenchmarkOutput) -> int:
     """Return the exit code: 0 done, 2 a runtime failed while others continued, 3 a regression.
 
     Raises:
-        NNCFXError: nothing could be measured (the first reason), or the baseline is none.
+        NNCFXError: nothing could be measured (the first reason), or the baseline is invalid.
     """
     if output.layers and set(request.runtimes) != {"onnxruntime"}:
         raise ArgumentError("Only onnxruntime reports the time of layers; leave --layers out.")
@@ -71,7 +71,7 @@ def _show(found: Sequence[Series], layers: Table | None) -> None:
 
 
 def _layers(request: TimingRequest) -> Table:
-    """Return the table of the layers, as ONNX Runtime's profile tells it."""
+    """Return the table of the layers from ONNX Runtime's profile."""
     first = request.paths[0]
     with runtime_named("onnxruntime").build(first, request.options) as session:
         inputs = signature_inputs(session, first, request.shapes, request.batches[0])

@@ -1,4 +1,4 @@
-"""The commands; each does one thing that a function of nncfx does."""
+"""The commands; each calls a function of nncfx."""
 
 import shlex
 import sys
@@ -29,14 +29,14 @@ def _show_version(asked: bool) -> None:
 
 
 class _OutputCommand(TyperCommand):
-    """A command that names --output to those who write the file behind the model."""
+    """A command that suggests --output if the output file is given after the model."""
 
     @override
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         given = list(args)  # parsing empties the list
         try:
             return super().parse_args(ctx, args)
-        except Exception as error:  # typer has click's class of it for itself
+        except Exception as error:  # typer has its own copy of click's class
             said = getattr(error, "message", "")
             if "unexpected extra argument" in said and "--output" not in given:
                 error.message = f"{said}. The file to write is an option: --output FILE"  # type: ignore[attr-defined]
@@ -93,8 +93,9 @@ def report(
     file = evidence / "evidence.json" if evidence.is_dir() else evidence
     if evidence.is_dir() and not file.exists():
         raise ArgumentError(
-            f"'{evidence}' has no evidence.json: no run has ended in it. Write the page of what "
-            "there is by: " + shlex.join(["nncfx", "status", str(evidence), "--html", str(output)])
+            f"'{evidence}' has no evidence.json: no run has ended there. For a page of the "
+            "results so far: "
+            + shlex.join(["nncfx", "status", str(evidence), "--html", str(output)])
         )
     if output.resolve() == file.resolve():
         raise ArgumentError(f"'{file}' would be replaced by its report. Name another --output.")
@@ -139,7 +140,7 @@ def benchmark(  # noqa: PLR0913 (each is an option of the command)
     setting: Annotated[
         list[str] | None,
         typer.Option(
-            help="Setting of the runtime: NAME=VALUE. ONNX Runtime passes over entries of its "
+            help="Setting of the runtime: NAME=VALUE. ONNX Runtime ignores entries of its "
             "session's config, such as session.NAME, that it does not know."
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""`nncfx diff`: what differs between two files of one kind."""
+"""`nncfx diff`: shows the differences between two files of the same kind."""
 
 import sys
 import tempfile
@@ -26,8 +26,8 @@ def diff(
     kinds = [_kind(first), _kind(second)]
     if kinds[0] != kinds[1]:
         raise ArgumentError(
-            f"'{first}' is {kinds[0]} and '{second}' is {kinds[1]}, which do not compare. Give "
-            "two files of one kind."
+            f"'{first}' is {kinds[0]} and '{second}' is {kinds[1]}, which cannot be compared. "
+            "Give two files of one kind."
         )
     before, after = _facts(first, kinds[0]), _facts(second, kinds[0])
     rows = [
@@ -95,9 +95,9 @@ def _digest(tensor: Any) -> str:  # noqa: ANN401 (torch is imported late)
 def _with_distance(
     rows: list[dict[str, Any]], first: Path, second: Path
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows with the largest difference of tensors that have one shape.
+    """Yield the rows with the largest difference of tensors with equal shapes.
 
-    Quantized tensors differ by what their integers stand for.
+    Quantized tensors are compared by the values that their integers represent.
     """
     before, after = _decoded(first), _decoded(second)
     for row in rows:

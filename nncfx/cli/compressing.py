@@ -1,4 +1,4 @@
-"""`nncfx compress`, `resume` and `status`: the job, from one file."""
+"""`nncfx compress`, `resume` and `status`: compression from one file."""
 
 import importlib.util
 import logging
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nncfx.tasks.training import Say
 
 OUTSIDE: Final = 3
-"""The exit code when the compressed model is outside of the budget of its search."""
+"""The exit code if the compressed model exceeds the budget of its search."""
 
 _FOLLOW_SECONDS: Final = 5.0
 
@@ -35,7 +35,7 @@ def compress(
     *,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Folder for all files; by default NAME-run beside the config."),
+        typer.Option(help="Folder for all files; by default NAME-run next to the config."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan; train and write nothing.")
@@ -81,9 +81,8 @@ def resume(
         _run(read_task(config), folder, workers, as_json, say)
         return
     say(
-        "this run has ended, and what it has come to follows. After a change of the config, or to "
-        "export and time it again: "
-        + shlex.join(["nncfx", "compress", str(config), "--folder", str(folder)])
+        "this run has ended; its results follow. After a change of the config, or to export and "
+        "time it again: " + shlex.join(["nncfx", "compress", str(config), "--folder", str(folder)])
     )
     _tell(ended, folder, as_json)
 
@@ -161,7 +160,7 @@ def _run(task: "Task", folder: Path, workers: int | None, as_json: bool, say: "S
 
 
 def _tell(outcome: "Outcome", folder: Path, as_json: bool) -> None:
-    """Print what a run has come to, and exit with `OUTSIDE` where that is outside the budget."""
+    """Print the outcome of a run, and exit with `OUTSIDE` if it exceeds the budget."""
     if as_json:
         files = {name: str(path) for name, path in outcome.files.items()}
         print_json({**outcome.facts, "files": files, "folder": str(folder)})
@@ -172,7 +171,7 @@ def _tell(outcome: "Outcome", folder: Path, as_json: bool) -> None:
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Writes to what standard error is now, which a progress display takes over."""
+    """Writes to the current standard error, which a progress display may replace."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -184,7 +183,7 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
 
 class _FirstLine(logging.Formatter):
-    """Leaves the further lines of what is no warning to those who read the log."""
+    """Prints only the first line of messages that are not warnings; the log has them all."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -193,7 +192,7 @@ class _FirstLine(logging.Formatter):
 
 
 def _progress(*, quiet: bool) -> "Say":
-    """Let the log of nncfx go to standard error, with the time where that is no terminal."""
+    """Send the log of nncfx to standard error, with times unless that is a terminal."""
     logger = logging.getLogger("nncfx")
     handler = _StandardError()
     stamp = "" if sys.stderr.isatty() else "%(asctime)s "
@@ -209,7 +208,7 @@ def _progress(*, quiet: bool) -> "Say":
 
 
 def _tell_unread(task: "Task") -> None:
-    """Name the keys at the top that this command does not read, and where they may belong."""
+    """Warn about top-level keys that this command does not read, and where they may belong."""
     from nncfx.config.option import options_of
     from nncfx.tasks.config import DataSection, ExportSection, ModelSection, TrainSection
 
@@ -225,5 +224,5 @@ def _tell_unread(task: "Task") -> None:
             for name, section in sections.items()
             if key in {one.name for one in options_of(section)}
         ]
-        where = f" It belongs into '{homes[0]}'." if homes else ""
+        where = f" It belongs in '{homes[0]}'." if homes else ""
         sys.stderr.write(f"note: '{key}' at the top is your own key, not read here.{where}\n")

@@ -1,4 +1,4 @@
-"""`nncfx config`: check a config, begin one, print its schema."""
+"""`nncfx config`: checks a config, creates one, prints its schema."""
 
 import json
 import shlex
@@ -97,9 +97,9 @@ def check(
 
 
 def _has_code(config: object) -> bool:
-    """Say whether a config names code for its model or its data: 'nncfx compress' reads it.
+    """Return whether a config names code for its model or its data, for 'nncfx compress'.
 
-    NNCF's own samples have a 'model' as well: the name of a network, such as 'resnet50'.
+    NNCF's own samples also have a 'model': the name of a network, such as 'resnet50'.
     """
     if not isinstance(config, Mapping):
         return False
@@ -127,7 +127,7 @@ def init(
     files = [config] if config == code else [config, code]
     for file in files:
         if file.exists():
-            raise ArgumentError(f"'{file}' is there already. Name another file, or delete it.")
+            raise ArgumentError(f"'{file}' exists already. Name another file, or delete it.")
     sections: dict[str, Any] = {
         "train": {"criterion": "cross_entropy"}
         if search
@@ -136,11 +136,11 @@ def init(
         "export": {"file": "model.onnx", "target": "onnxruntime", "quantize": search},
     }
     if config == code:
-        told = "A task: replace each function by yours."
+        told = "A task: replace each function with yours."
         listed = (f"{name} = {_source(one)}" for name, one in sections.items())
         text = "\n\n".join([_CODE.format(told=told), *listed]) + "\n"
     else:
-        text = _CODE.format(told=f"What {config.name} names: replace each function by yours.")
+        text = _CODE.format(told=f"What {config.name} names: replace each function with yours.")
         named = {"model": f"{code.name}:model", "data": f"{code.name}:data"}
         write_text(config, json.dumps(named | sections, indent=2) + "\n")
     write_text(code, text)
@@ -151,7 +151,7 @@ def init(
 
 
 def _source(value: object, indent: str = "") -> str:
-    """Return the Python that makes `value`, as formatters lay it out."""
+    """Return the formatted Python source of `value`."""
     if not isinstance(value, dict | list):
         return json.dumps(value) if isinstance(value, str) else repr(value)
     inner = f"{indent}    "

@@ -1,4 +1,4 @@
-"""`nncfx export` and `nncfx quantize`: from a model and its weights to a file that is deployed."""
+"""`nncfx export` and `nncfx quantize`: convert a model and its weights to a file to deploy."""
 
 import itertools
 import sys
@@ -27,7 +27,7 @@ Shapes = Annotated[
 Target = Annotated[str, typer.Option(help="The runtime, or a JSON file that describes one.")]
 OwnTarget = Annotated[
     str | None,
-    typer.Option(help="The runtime, or a JSON file of one; else that of the quantization."),
+    typer.Option(help="The runtime, or a JSON file of one; by default that of the quantization."),
 ]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON, not text.")]
 
@@ -40,7 +40,9 @@ def export(  # noqa: PLR0913 (each is an option of the command)
     target: OwnTarget = None,
     input_shape: Shapes = None,
     dynamic_batch: Annotated[bool, typer.Option(help="Whether the batch axis stays open.")] = True,
-    opset: Annotated[int | None, typer.Option(help="Operator set; else the target's.")] = None,
+    opset: Annotated[
+        int | None, typer.Option(help="Operator set; by default the target's.")
+    ] = None,
     as_json: AsJSON = False,
 ) -> None:
     """Write a model as an ONNX file for a runtime."""
@@ -77,7 +79,7 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
     data: Annotated[
         str | None,
         typer.Option(
-            help="Function that returns the batches: file.py:function; else the config's."
+            help="Function that returns the batches: file.py:function; by default the config's."
         ),
     ] = None,
     output: Annotated[
@@ -94,7 +96,7 @@ def quantize(  # noqa: PLR0913 (each is an option of the command)
         ),
     ] = False,
     bits: Annotated[
-        int | None, typer.Option(help="Of weights, 8 by default; with --weights-only 4 or 8.")
+        int | None, typer.Option(help="Bits of weights: 8 by default; with --weights-only 4 or 8.")
     ] = None,
     preset: Annotated[
         str | None, typer.Option(help="How much to do for accuracy: fast, default or thorough.")
@@ -171,11 +173,11 @@ def _given(**options: Any) -> dict[str, Any]:  # noqa: ANN401 (of any option)
 
 def _refuse(options: Mapping[str, object], where: str) -> None:
     for name in _given(**options):
-        raise ArgumentError(f"{name} says nothing {where}. Leave it out, or change that.")
+        raise ArgumentError(f"{name} has no effect {where}. Leave it out, or change that.")
 
 
 def _weights_by_bits(made: "nn.Module") -> dict[str, int]:
-    """Return how many weights have integers of so many bits."""
+    """Return the number of weights stored as integers, by their bits."""
     from nncfx.quantization.placement.insertions import plans_of
 
     counts = Counter(one.spec.bits for plan in plans_of(made) for one in plan.weights)
@@ -183,13 +185,13 @@ def _weights_by_bits(made: "nn.Module") -> dict[str, int]:
 
 
 def _begun(batches: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
-    """Return the inputs in the first batch, on which the model is traced, and all batches."""
+    """Return the inputs of the first batch, to trace the model on, and all batches."""
     iterator = iter(batches)
     batch = next(iterator, None)
     if batch is None:
         raise ArgumentError(
-            "--data gave no batch, and the model is traced on the first. Let its function "
-            "return some."
+            "--data gave no batch, and the model is traced on the first. Make its function "
+            "return at least one."
         )
     is_pair = isinstance(batch, tuple | list) and len(batch) == 2  # noqa: PLR2004 (and labels)
     return batch[0] if is_pair else batch, itertools.chain([batch], iterator)
@@ -202,7 +204,7 @@ def _batches(text: str) -> Iterable[Any]:
     made = call_reference(found, text, "--data") if callable(found) else found
     if isinstance(made, dict) and "train" in made:
         made = made["train"]
-    # Python would take a tensor or an array for its rows
+    # Python would iterate over the rows of a tensor or an array
     is_one = isinstance(made, str | Mapping) or hasattr(made, "shape")
     if is_one or not isinstance(made, Iterable):
         raise ArgumentError(
@@ -220,8 +222,8 @@ def _of_task(source: OpenedModel, text: str) -> Iterable[Any]:
 
 def _no_data(text: str) -> ArgumentError:
     return ArgumentError(
-        f"'{text}' says nothing of data, which ranges are found on. Give --data "
-        "file.py:function, or --weights-only, which needs none."
+        f"'{text}' names no data, and ranges are found on data. Give --data file.py:function, or "
+        "--weights-only, which needs none."
     )
 
 
@@ -245,7 +247,7 @@ def _print(facts: dict[str, Any], *, as_json: bool) -> None:
         print_json(facts)
         return
     more = f", inputs {', '.join(facts['inputs'])}" if "inputs" in facts else ""
-    # with 4 bits asked for, convolutions have 8
+    # with 4 bits requested, convolutions have 8
     counts = facts.get("weights_by_bits", {}).items()
     more += "".join(f", weights of {bits} bits: {count}" for bits, count in counts)
     sys.stdout.write(f"{facts['path']}: {bytes_text(facts['size_bytes'])}{more}\n")

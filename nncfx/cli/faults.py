@@ -1,4 +1,4 @@
-"""How an error of nncfx is told on a terminal."""
+"""Formats errors of nncfx for a terminal."""
 
 import textwrap
 from pathlib import Path
@@ -13,14 +13,14 @@ FAULT: Final = 2
 def fault_text(error: NNCFXError) -> str:
     r"""Return the error as one paragraph of at most 88 columns; its own line breaks stay.
 
-    Where code of the user raised what it tells, the line of that code stands below.
+    If user code raised the original error, the line of that code follows below.
 
     >>> from nncfx.errors import StorageError
     >>> fault_text(StorageError("'a.nncfx' is cut off. Copy it again."))
     "StorageError: 'a.nncfx' is cut off. Copy it again.\n"
     """
     lines = f"{type(error).__name__}: {error}".splitlines()
-    # a path or an address must stay whole, so that it can be copied
+    # do not break paths and addresses, so that they can be copied
     wrapped = (
         textwrap.fill(line, 88, break_long_words=False, break_on_hyphens=False) for line in lines
     )

@@ -22,7 +22,7 @@ def pack(
     source: Annotated[Path, typer.Argument(help="A safetensors file.")],
     output: Annotated[
         Path | None,
-        typer.Option(help="The file to write; by default beside the source, as .nncfx."),
+        typer.Option(help="The file to write; by default next to the source, as .nncfx."),
     ] = None,
     *,
     force: Force = False,
@@ -44,7 +44,7 @@ def unpack(
     source: Annotated[Path, typer.Argument(help="A .nncfx file.")],
     output: Annotated[
         Path | None,
-        typer.Option(help="The file to write; by default beside the source, as .safetensors."),
+        typer.Option(help="The file to write; by default next to the source, as .safetensors."),
     ] = None,
     *,
     force: Force = False,
@@ -85,7 +85,7 @@ def inspect_file(
     table.columns[0].min_width = 8
     for row in rows:
         table.add_row(
-            escape(row.name),  # names of hooks have brackets
+            escape(row.name),  # names of hooks contain brackets
             "x".join(map(str, row.shape)) or "scalar",
             row.dtype,
             row.codec,
@@ -104,40 +104,42 @@ def inspect_file(
 
 
 def check_file(file: Path, *, ending: str | None = None) -> None:
-    """Refuse a file that is not there, or whose ending says that it is of another kind.
+    """Refuse a file that does not exist, or whose extension is of another kind.
 
     Args:
         file: its path.
-        ending: the ending of what is read, one of `_WAYS`; None takes any.
+        ending: the expected extension, one of `_WAYS`; None accepts any.
 
     Raises:
         ArgumentError: it is of another kind.
-        StorageError: it is not there.
+        StorageError: it does not exist.
     """
     from nncfx.storage.formats.whole_file import check_source
 
     check_source(file)
     if ending and file.suffix != ending and file.suffix in {*_WAYS, *_OTHERS}:
         way = _WAYS[ending].format(file=shlex.quote(str(file)))
-        raise ArgumentError(f"'{file}' is no {ending} file, which this command reads. {way}")
+        raise ArgumentError(
+            f"'{file}' is not a {ending} file, and this command reads no others. {way}"
+        )
 
 
 _WAYS: Final = {
     ".onnx": "Export the model: nncfx export file.py:function --weights {file} --output x.onnx.",
-    ".safetensors": "Write the tensors by safetensors.torch.save_file; nncfx inspect shows those "
-    "of {file}.",
-    ".nncfx": "Make one of a .safetensors file by nncfx pack; nncfx inspect shows {file}.",
+    ".safetensors": "Write the tensors with safetensors.torch.save_file; nncfx inspect shows "
+    "those of {file}.",
+    ".nncfx": "Make one from a .safetensors file with nncfx pack; nncfx inspect shows {file}.",
     ".json": "Name the folder of a run, or the evidence.json in it.",
 }
-"""How one comes to a file of each ending that a command reads."""
+"""How to create a file of each extension that a command reads."""
 _OTHERS: Final = (".pt", ".pth", ".py")
-"""Endings that no command that asks for one reads; what is not known is read and judged."""
+"""Extensions that are rejected if another one is expected; unknown ones are read and judged."""
 
 
 def _target(source: Path, output: Path | None, suffix: str, *, force: bool) -> Path:
     target = output or source.with_suffix(suffix)
     if target.resolve() == source.resolve():
-        raise ArgumentError(f"'{source}' would replace itself. Name another file by --output.")
+        raise ArgumentError(f"'{source}' would replace itself. Name another file with --output.")
     if target.suffix != suffix:
         mended = shlex.quote(str(target.with_suffix(suffix)))
         raise ArgumentError(
@@ -147,11 +149,11 @@ def _target(source: Path, output: Path | None, suffix: str, *, force: bool) -> P
     if force or not target.exists():
         return target
     if sys.stdin.isatty():
-        typer.confirm(f"'{target}' is there already. Overwrite it?", abort=True)
+        typer.confirm(f"'{target}' exists already. Overwrite it?", abort=True)
     elif output is None:
         raise ArgumentError(
-            f"'{target}' is there already, and may be the only copy of something. Name the file "
-            f"to write: --output {target}."
+            f"'{target}' exists already, and may be the only copy of something. Name the file to "
+            f"write: --output {target}."
         )
     return target
 

@@ -1,4 +1,4 @@
-"""`nncfx inspect`: what a model, a checkpoint, an ONNX or a `.nncfx` file holds."""
+"""`nncfx inspect`: shows the contents of a model, a checkpoint, an ONNX or a `.nncfx` file."""
 
 import dataclasses
 import sys
@@ -103,7 +103,7 @@ def _matched(
     network: "NNCFNetwork",
     standing: Sequence["Insertion"],
 ) -> Mapping[str, Sequence[str]]:
-    """Return the algorithms that have hooks at each address, or would put them there."""
+    """Return the algorithms that have hooks at each address, or would insert them."""
     from nncfx.config import NNCFConfig
     from nncfx.controllers import builder_for
     from nncfx.tracing import WeightSite

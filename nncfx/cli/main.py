@@ -1,4 +1,4 @@
-"""The entry point of the command line; it works, and says why, when typer is missing."""
+"""The entry point of the command line; it prints a clear error if typer is missing."""
 
 import errno
 import importlib.util
@@ -16,15 +16,15 @@ from nncfx.errors import MissingExtraError, NNCFXError
 
 
 def app() -> None:
-    """Run the command line on `sys.argv`; the process ends with it.
+    """Run the command line on `sys.argv`, then exit.
 
-    Exit codes: 0 done; 2 a mistake in the command, a file or the set-up, told in one paragraph
-    on standard error; 3 `nncfx benchmark` found a regression, or `nncfx compress` made a model
-    outside of its budget; 130 interrupted; 1 anything else, as a standard output that takes
-    nothing, told in one line.
+    Exit codes: 0 done; 2 a mistake in the command, a file or the set-up, reported in one paragraph
+    on standard error; 3 `nncfx benchmark` found a regression, or `nncfx compress` produced a model
+    that exceeds its budget; 130 interrupted; 1 anything else, such as a closed standard output,
+    reported in one line.
     """
     with _output_written():
-        if sys.argv[1:] == ["--version"]:  # base dependencies will do
+        if sys.argv[1:] == ["--version"]:  # base dependencies suffice
             sys.stdout.write(f"nncfx {__version__}\n")
             return
         warnings.showwarning = _show_warning
@@ -37,14 +37,14 @@ def app() -> None:
 
 @contextmanager
 def _output_written() -> Iterator[None]:
-    """Write all of standard output by the end, or tell in one line why it cannot be."""
+    """Flush standard output at the end, or report in one line why it is impossible."""
     if sys.__stdout__ is None:
         sys.stderr.write("nncfx: standard output is closed. Send it to /dev/null instead.\n")
         raise SystemExit(1)
     try:
         yield
     except OSError:
-        _write_out("\n")  # which fails again if it is standard output that did
+        _write_out("\n")  # fails again if standard output was the cause
         raise
     finally:
         _write_out("")
@@ -55,9 +55,9 @@ def _write_out(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        # what is left would be written, and told, again when Python ends
+        # Python would write the rest, and report the error, again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if error.errno != errno.EPIPE:  # nobody wanted the rest, as behind `head`
+        if error.errno != errno.EPIPE:  # the reader stopped early, such as `head`
             sys.stderr.write(f"nncfx: standard output takes nothing: {error.strerror}.\n")
         raise SystemExit(1) from None
 
@@ -70,7 +70,7 @@ def _show_warning(
     file: TextIO | None = None,  # noqa: ARG001
     line: str | None = None,  # noqa: ARG001
 ) -> None:
-    """Tell a warning among the lines of progress, without the line of code that gave it."""
+    """Print a warning between lines of progress, without the line of code that caused it."""
     logging.getLogger("nncfx").warning("%s", message)
 
 

@@ -1,4 +1,4 @@
-"""What `nncfx compress`, `resume` and `status` print."""
+"""The output of `nncfx compress`, `resume` and `status`."""
 
 import shlex
 import sys
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def show_plan(plan: "TaskPlan") -> None:
-    """Print the stages of a task, its hooks, and what it is predicted to save."""
+    """Print the stages of a task, its hooks, and the predicted savings."""
     console = output_console()
     sys.stdout.writelines(f"- {stage}\n" for stage in plan.stages)
     if plan.hooks:
@@ -41,7 +41,7 @@ def show_plan(plan: "TaskPlan") -> None:
 
 
 def show_status(found: "RunStatus") -> None:
-    """Print how far a run has come, or why it failed."""
+    """Print the progress of a run, or why it failed."""
     lines = [f"{found.folder}: {found.state}"]
     if found.error:
         lines += _how_to_go_on(found)
@@ -57,8 +57,8 @@ def show_status(found: "RunStatus") -> None:
         lines.append(_best(found))
     if found.unsure:
         lines.append(
-            "trials that keep the budget, but not by two standard errors of their loss: "
-            f"{found.unsure}; more examples for validation would tell"
+            "trials within the budget, but not by two standard errors of their loss: "
+            f"{found.unsure}; more validation examples would settle it"
         )
     if found.level is not None:
         lines.append(f"level {found.level:.4g}")
@@ -75,7 +75,7 @@ def _how_to_go_on(found: "RunStatus") -> list[str]:
     lines = [f"error: {found.error}", f"correct it and continue with: nncfx resume {folder}"]
     if found.kind == "search" and found.at_most:
         lines.append(
-            "if that changes the search, its data or a function that it calls, trials of before "
+            "if that changes the search, its data or a function that it calls, earlier trials "
             f"do not count; first: rm {journal}"
         )
     return lines
@@ -85,7 +85,7 @@ def _best(found: "RunStatus") -> str:
     best = "best" if found.state == "ended" else "best so far"
     if found.best is None:
         stays = "; the dense model stays" if found.state == "ended" else ""
-        return f"{best}: nothing keeps the budget{stays}"
+        return f"{best}: nothing is within the budget{stays}"
     chosen = candidate_words(found.best.candidate)
     unit = f" {found.unit}" if found.unit else ""
     return (
@@ -110,7 +110,7 @@ def _change(speed_up: float) -> str:
 
 
 def show_outcome(outcome: "Outcome") -> None:
-    """Print what a run has come to: the model, then its exported file, then all files."""
+    """Print the outcome of a run: the model, then its exported file, then all files."""
     lines = []
     if outcome.evidence is not None:
         from nncfx.evidence.summary import summary
@@ -125,7 +125,7 @@ def show_outcome(outcome: "Outcome") -> None:
         lines.append(text)
     if "speed_up" in facts:
         times = facts["latency_ms"]
-        is_clear = facts.get("is_clear", True)  # results of before have no such word
+        is_clear = facts.get("is_clear", True)  # missing in results of earlier versions
         change = _change(facts["speed_up"]) if is_clear else "no clear change"
         dense, exported = times["dense"], times["exported"]
         lines.append(
@@ -134,13 +134,13 @@ def show_outcome(outcome: "Outcome") -> None:
         )
     lines += _judged_file(facts)
     if not facts.get("file_is_inside", True):
-        lines.append("OUTSIDE of the budget: the file, after its export")
+        lines.append("OUTSIDE the budget: the file, after its export")
     lines += [f"{name:12} {path}" for name, path in outcome.files.items()]
     sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _call(facts: Mapping[str, Any]) -> str:
-    """Return what the latencies are of; "" in results of before, which do not say."""
+    """Return the call of the latencies; "" in results of earlier versions without it."""
     if "latency_batch" not in facts:
         return ""
     from nncfx.runtimes import call_words
@@ -149,7 +149,7 @@ def _call(facts: Mapping[str, Any]) -> str:
 
 
 def _judged_file(facts: Mapping[str, Any]) -> list[str]:
-    """Return what a run says of the metric of its file, and the sessions that reach it."""
+    """Return the metric of the run's file, and the sessions that reach it."""
     from nncfx.tasks.exported_file import session_note
 
     lines = []
@@ -157,7 +157,7 @@ def _judged_file(facts: Mapping[str, Any]) -> list[str]:
         name, found = facts.get("metric", "metric"), facts["exported_metric"]
         dense = facts.get("dense_file_metric")
         beside = "" if dense is None else f", dense {dense:.4f}"
-        data = facts.get("file_data")  # results of before do not say
+        data = facts.get("file_data")  # missing in results of earlier versions
         beside += "" if data is None else f", on all {data} data"
         lines.append(f"{'its metric':12} {name} {found:.4f}{beside}")
     if needed := session_note(facts):

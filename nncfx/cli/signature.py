@@ -1,4 +1,4 @@
-"""Inputs made up from the signature of an ONNX file."""
+"""Builds inputs from the signature of an ONNX file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 @runtime_checkable
 class _Described(Protocol):
-    """A session that knows the signature of its model, as all that read files do."""
+    """A session that knows the signature of its model, like all that read files."""
 
     inputs: tuple[InputSpec, ...]
 
@@ -24,14 +24,14 @@ class _Described(Protocol):
 def signature_inputs(
     session: Session, path: Path, shapes: Mapping[str, Shape], batch: int | None
 ) -> dict[str, torch.Tensor]:
-    """Return inputs of the model's own signature: random numbers, zeros for whole ones and flags.
+    """Return inputs for the model's signature: random floats, zeros for integers and flags.
 
-    `shapes` by input name settle open axes (`""` names the only input). Where axis 0 is open, it
-    is `batch`; for None, as in `shapes`, and else 1.
+    `shapes` by input name set open axes (`""` names the only input). If axis 0 is open, it is
+    `batch`; if that is None, the value in `shapes`, or else 1.
 
     Raises:
-        ArgumentError: `shapes` names an input that the model has not, an axis stays open, or the
-            batch is fixed and another one.
+        ArgumentError: `shapes` names an unknown input, an axis remains open, or the batch is fixed
+            and differs from `batch`.
         RuntimeFailure: the inputs do not fit into memory.
     """
     assert isinstance(session, _Described)  # noqa: S101 (all sessions that read files are)
@@ -67,8 +67,8 @@ def _settled(spec: InputSpec, path: Path, given: Shape | None, batch: int | None
     if None in sizes:
         spelt = "x".join("?" if size is None else str(size) for size in sizes)
         raise ArgumentError(
-            f"Input '{spec.name}' of '{path}' has open axes: {spelt}. "
-            f"Settle them with --input-shape {spec.name}=... and a number for each."
+            f"Input '{spec.name}' of '{path}' has open axes: {spelt}. Fix them with "
+            f"--input-shape {spec.name}=... and a number for each."
         )
     return cast("Shape", tuple(sizes))
 

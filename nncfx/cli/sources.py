@@ -1,4 +1,4 @@
-"""Where a command takes a model from: a task, or a Python object with a checkpoint."""
+"""Loads the model for a command: from a task, or from a Python object with a checkpoint."""
 
 import math
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from nncfx.tracing import ExampleInputs
 
 _MOST_BYTES: Final = 2**34
-"""So much memory may inputs take that are made of their shapes."""
+"""The most memory for inputs that are created from their shapes."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OpenedModel:
-    """A model with what it takes.
+    """A model with its inputs.
 
     Attributes:
         model: In evaluation mode.
-        example_inputs: What it is traced on.
-        task: That it comes from; None where code was named.
+        example_inputs: The inputs for tracing.
+        task: The task that it comes from; None if code was named.
     """
 
     model: "nn.Module"
@@ -35,7 +35,7 @@ class OpenedModel:
 
 
 def is_task(text: str) -> bool:
-    """Return whether `text` names a config or a task file, which may say more than the model."""
+    """Return whether `text` names a config or a task file, which can contain more settings."""
     return Path(text).suffix in (".json", ".py")
 
 
@@ -51,17 +51,17 @@ def model_source(
     *,
     example_inputs: "ExampleInputs | None" = None,
 ) -> OpenedModel:
-    """Return the model that `text` names.
+    """Return the model named by `text`.
 
     Args:
         text: A config, a task file, or `file.py:function` or `package.module:function`.
-        weights: A file that the model takes its weights from, instead of those it comes with.
-        shapes: Of inputs, as `parse_shapes` reads them; filled with random numbers.
-        example_inputs: What the model is traced on, where it is known already.
+        weights: A file with weights for the model, instead of its own.
+        shapes: Of inputs, in the format of `parse_shapes`; filled with random numbers.
+        example_inputs: The inputs for tracing, if already known.
 
     Raises:
-        ArgumentError: code is named without shapes, or an ONNX file.
-        ConfigError: what is named cannot be made.
+        ArgumentError: code is named without shapes, or an ONNX file is given.
+        ConfigError: the named object cannot be created.
         StorageError: the weights do not fit.
     """
     from nncfx.tasks import Task, TaskConfig, read_task
@@ -69,8 +69,8 @@ def model_source(
 
     if Path(text).suffix == ".onnx":
         raise ArgumentError(
-            f"'{text}' is an ONNX file, which is made from a PyTorch model and not changed. Name "
-            "the model: file.py:function."
+            f"'{text}' is an ONNX file, and nncfx changes only PyTorch models. Name the model: "
+            "file.py:function."
         )
     if is_task(text):
         task = read_task(text)

@@ -1,4 +1,4 @@
-"""The whole run: search the level, recover accuracy, thin, export, time, and keep the evidence."""
+"""The whole run: search the level, recover accuracy, thin, export, time, and keep evidence."""
 
 from nncfx.compressor.compressor import Compressor
 from nncfx.compressor.evaluation.metrics import Metric, accuracy

@@ -1,4 +1,4 @@
-"""The evidence of a finished run: what was measured of its models."""
+"""Builds the evidence of a finished run from measurements of its models."""
 
 import datetime as dt
 import hashlib
@@ -26,7 +26,7 @@ from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs, trace
 from nncfx.tracing.hooks.store import own_parameters
 
-# The final comparison is the claim, so it takes longer than one among many of the search.
+# The final comparison supports the claim, so it is timed longer than those of the search.
 _PROOF_SECONDS = 2.0
 
 
@@ -43,17 +43,17 @@ def fingerprint(model: nn.Module) -> str:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EvidenceInputs:
-    """What the evidence of a run is measured on.
+    """The inputs of `build_evidence`.
 
     Attributes:
-        dense: The model that came in first.
-        chosen: The candidate that came out.
-        timer: The stopwatch, which compares with `dense`.
-        study: How the report calls the study; its notes begin with that.
-        metric: How the metric is called.
+        dense: The model the run started from.
+        chosen: The chosen candidate.
+        timer: Times candidates against `dense`.
+        study: The name of the study in the report; its notes start with it.
+        metric: The name of the metric.
         accuracies: The metric of `dense` and of `chosen`, on the data that judge.
-        judgement: What those data say of `chosen`.
-        example_inputs: What one timed call takes.
+        judgement: The judgement of `chosen` on those data.
+        example_inputs: The inputs of one timed call.
     """
 
     dense: nn.Module
@@ -67,7 +67,7 @@ class EvidenceInputs:
 
 
 def _program() -> str:
-    """Return what was run, as one would type it: "nncfx" for `python -m nncfx`."""
+    """Return the command as a user would type it: "nncfx" for `python -m nncfx`."""
     script = Path(sys.argv[0])
     return script.parent.name if script.name == "__main__.py" else script.name
 
@@ -80,7 +80,7 @@ def build_evidence(
     notes: tuple[str, ...],
     earlier: Evidence | None,
 ) -> Evidence:
-    """Measure the inputs and return the evidence, after that of an `earlier` run if any."""
+    """Measure the inputs and return the evidence, after that of an `earlier` run if given."""
     dense, chosen, timer = inputs.dense, inputs.chosen, inputs.timer
     before, after = timer.compare(chosen.model, seconds=_PROOF_SECONDS)
     one = one_example(inputs.example_inputs)
@@ -118,7 +118,7 @@ def build_evidence(
 
 
 def _clock_notes(timing: Timing) -> tuple[str, ...]:
-    """Return what must be known of latencies that are not time on the clock."""
+    """Return remarks on latencies that are not wall-clock time."""
     if timing.clock == "wall":
         return ()
     held_up = timing.held_up or 0.0
@@ -136,15 +136,16 @@ def model_facts(
     footprint: int | None = None,
     file_bytes: int | None = None,
 ) -> ModelFacts:
-    """Return what a report shows of `model`.
+    """Return the facts about `model` that a report shows.
 
     Args:
         model: dense, or compressed and stripped.
-        example_inputs: the first example counts MACs.
+        example_inputs: the first example is used to count MACs.
         accuracy: of the model.
-        timing: of the model; None where it was not timed.
-        footprint: bytes of what is not zero; None: as `footprint_bytes` counts them in `model`.
-        file_bytes: of its `.nncfx` file; None: safetensors has it, and it is packed to compare.
+        timing: of the model; None if it was not timed.
+        footprint: bytes of non-zero parameters; None: computed by `footprint_bytes` from `model`.
+        file_bytes: of its `.nncfx` file; None: the size as safetensors, with the packed size for
+            comparison.
     """
     packed = packed_bytes(model) if file_bytes is None else file_bytes
     return ModelFacts(
@@ -162,7 +163,7 @@ def model_facts(
 
 
 def _facts(inputs: EvidenceInputs, chosen: CandidateModel | None, timing: Timing) -> ModelFacts:
-    """Return the facts of `chosen`, or of the dense model."""
+    """Return the facts about `chosen`, or about the dense model if it is None."""
     return model_facts(
         inputs.dense if chosen is None else chosen.model,
         inputs.example_inputs,

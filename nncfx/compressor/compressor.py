@@ -1,4 +1,4 @@
-"""The compressor: from a trained model to a compressed one inside an accuracy budget."""
+"""The compressor: compresses a trained model within an accuracy budget."""
 
 from dataclasses import dataclass
 from typing import Any, Self, final
@@ -17,13 +17,13 @@ from nncfx.narration import narrated
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Compressor(CompressorSettings):
-    """Finds the level that serves an objective best inside an accuracy budget, and compresses.
+    """Finds the level that is best for an objective within an accuracy budget, and compresses.
 
     Each trial compresses a copy of the model to a level with `scheme`, lets `optimizer` recover
     its accuracy, removes the dead channels, and measures the objective. The search first
     finds the highest level that keeps the budget, then the best objective below it.
 
-    Its arguments are described at `CompressorSettings`.
+    The arguments are described in `CompressorSettings`.
 
     Source: Condensa (Joseph et al., 2019), Listing 1 and Algorithm 1.
     """
@@ -34,18 +34,18 @@ class Compressor(CompressorSettings):
 
         Args:
             config: With a section `search`: a config, a mapping, or the path of a JSON file.
-            parts: What no file can hold: `model`, `trainloader`, `valloader`, `criterion` and the
-                like; they override what the section says.
+            parts: Arguments that a file cannot hold: `model`, `trainloader`, `valloader`,
+                `criterion` and so on; they override the section.
 
         Raises:
             ConfigError: `config` has faults or no such section.
             ArgumentError: as for the compressor itself; or its objective names code, which only
-                `nncfx compress` runs, and `parts` have none.
+                `nncfx compress` runs, and `parts` contains no objective.
         """
         arguments = arguments_from(config, parts.get("example_inputs")) | parts
         if "objective" not in arguments:
             raise ArgumentError(
-                "search.objective names code, which nncfx compress alone runs. Pass it: "
+                "search.objective names code, which only nncfx compress runs. Pass it: "
                 "Compressor.from_config(config, objective=Minimize(function), ...)."
             )
         return cls(**arguments)
@@ -55,16 +55,16 @@ class Compressor(CompressorSettings):
 
         Raises:
             SearchError: there is nothing to search, all trials failed, or the journal in `folder`
-                is another run's or cannot be written.
-            MachineError: memory, disk or device failed in a trial, of which nothing is recorded;
-                run again, and it continues in its `folder`.
-            StorageError: `folder` holds an evidence.json that is none, or cannot be written.
-            ArgumentError: model, data, criterion and metric do not go together, as the first
-                batches show before anything is searched.
+                belongs to another run or cannot be written.
+            MachineError: memory, disk or a device failed in a trial, which is not recorded; run
+                again to continue in `folder`.
+            StorageError: evidence.json in `folder` is not an evidence file, or cannot be written.
+            ArgumentError: model, data, criterion and metric do not fit together; this is checked
+                on the first batches before the search.
             MissingExtraError: the extra of the search or of the runtime is not installed.
             TracingError: the model does not run on the example inputs.
         """
-        # In the inference mode of a caller nothing could be trained.
+        # Training is impossible inside a caller's inference mode.
         with (
             torch.inference_mode(mode=False),
             torch.enable_grad(),

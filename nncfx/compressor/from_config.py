@@ -1,4 +1,4 @@
-"""From the section `search` of a config to the arguments of a compressor."""
+"""Converts the section `search` of a config to the arguments of a compressor."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -30,6 +30,7 @@ _RECOVERIES: Final[Mapping[str, Any]] = MappingProxyType(
     {one.__name__: one for one in (ADMM, DC, DCFineTuned, LC)}
 )
 _SETTINGS: Final = ("tolerance", "max_evaluations", "upper", "seed")
+_OF_LOOPS: Final = ("accuracy_aware_training", "ignored_scopes", "target_scopes")
 _PASSED_ON: Final = (
     *("eps", "margin", "held_out", "warm_start", "stop_hopeless"),
     *("runtime", "threads", "folder", "name", "title"),
@@ -39,20 +40,21 @@ _PASSED_ON: Final = (
 def arguments_from(
     config: AnyConfig, example_inputs: ExampleInputs | None = None
 ) -> dict[str, Any]:
-    """Return what the section `search` of `config` says, by the compressor's argument.
+    """Return the settings of the section `search` of `config`, by compressor argument.
 
-    An objective that names code is left out: only a task runs what a file names.
-    Objective "predicted" traces candidates on `example_inputs`; nothing else reads them.
+    An objective that names code is left out: only a task runs code named in a file.
+    `example_inputs` is used only by the objective "predicted", which traces candidates on it.
 
     Raises:
         StorageError: the latency table cannot be read.
-        ConfigError: `config` has faults, no section `search`, or algorithms for a training loop.
-        ArgumentError: a criterion, a dtype or a runtime is not known, or `example_inputs` lack.
+        ConfigError: `config` has faults, no section `search`, or what a training loop needs.
+        ArgumentError: a criterion, dtype or runtime is unknown, or `example_inputs` is missing.
     """
     config = NNCFConfig.of(config)
     search = config.search
-    if search is None or config.compression:
-        raise config_error(list(_faults(config)))
+    faults = _faults(config)
+    if search is None or faults:
+        raise config_error(faults)
     return {
         **({} if search.is_own else {"objective": _objective(search, example_inputs)}),
         "optimizer": _recovery(search),
@@ -97,8 +99,8 @@ def _faults(config: NNCFConfig) -> list[Fault]:
         faults.append(
             Fault(
                 path="search",
-                problem="the section is missing, without which there is nothing to search. Add "
-                "it, with at least 'objective' and 'schemes'.",
+                problem="the section is missing, so there is nothing to search. Add it, with at "
+                "least 'objective' and 'schemes'.",
             )
         )
     if config.compression:
@@ -109,4 +111,13 @@ def _faults(config: NNCFConfig) -> list[Fault]:
                 "none. Put schemes into 'search', or use create_compressed_model.",
             )
         )
-    return faults
+    return faults + [
+        Fault(
+            path=name,
+            problem="is for algorithms in a training loop of your own; a search does not look at "
+            "it. Take it out; to leave layers alone, pass a scheme in Python: "
+            "Compressor.from_config(..., scheme=Prune(ignored=('{re}stem',))).",
+        )
+        for name in _OF_LOOPS
+        if getattr(config, name)
+    ]

@@ -1,4 +1,4 @@
-"""What must be the same for a journal to continue; else its trials mean something else."""
+"""The header of a journal: facts that must match for a run to continue from it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -22,12 +22,12 @@ def journal_header(
     """Return the header of the journal of a run.
 
     Args:
-        settings: of a compressor, by the names of its attributes.
-        model: what is compressed.
-        division: how the validation data are divided; empty where they are not.
+        settings: of a compressor, by attribute name.
+        model: the model to compress.
+        division: how the validation data are divided; empty if they are not.
     """
     objective = settings["objective"]
-    # that of a ready one is known from its name
+    # the unit of a ready objective follows from its name
     unit = "" if ready_objective(objective.name) is not None else objective.unit
     code = code_digest(*(settings[name] for name in _WITH_CODE))
     return {
@@ -39,7 +39,7 @@ def journal_header(
         "margin": settings["margin"],
         "runtime": settings["runtime"],
         "model": fingerprint(model),
-        # absent where off: as in the journals of earlier versions
+        # absent if empty, as in the journals of earlier versions
         **({"code of functions": code} if code else {}),
         **({"unit": unit} if unit else {}),
         **division,
@@ -54,11 +54,11 @@ def data_facts(
     valloader: Iterable[Any],
     chooses: Iterable[Any] | None = None,
 ) -> dict[str, JSONValue]:
-    """Return what tells other data from the data of a run.
+    """Return facts that distinguish the data of a run from other data.
 
-    How validation data is divided into minibatches does not count, so that a run that memory did
-    not suffice for can continue with smaller ones; unless a part of them, `chooses`, is all that
-    the search may see, and would become another part.
+    The size of validation minibatches does not count, so a run that ran out of memory can continue
+    with smaller ones, unless the search sees only a part of them, `chooses`, which would then
+    change.
     """
     train = {} if trainloader is None else data_fingerprint(trainloader)
     judged = data_fingerprint(valloader)

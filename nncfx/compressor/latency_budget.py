@@ -1,4 +1,4 @@
-"""Prune channels until the latency that a table predicts is within a budget."""
+"""Prune channels until the latency predicted by a table is within a budget."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.record.tracer import trace_of_shapes
 
 _STEPS: Final = 12
-"""Halvings of the level: to one of 4096 groups."""
+"""Halvings of the level: a resolution of one in 4096 groups."""
 
 
 def measured_widths(
@@ -41,27 +41,27 @@ def measured_widths(
     variants: int = 8,
     seed: int = 0,
 ) -> LatencyTable:
-    """Return the table of the layers of `model` at several widths, timed in ONNX Runtime here.
+    """Return a table of the layers of `model` at several widths, timed here in ONNX Runtime.
 
-    The model itself is the first variant; the others have widths at random that suit ONNX
-    Runtime. One thread is used.
+    The first variant is the model itself; the others have random widths that suit ONNX Runtime.
+    One thread is used.
 
     Args:
-        model: left as it is.
-        example_inputs: what one timed call takes.
-        channels: which widths there are, from `prunable_channels`.
-        variants: how many models are exported and timed, at least 2; a second or two each.
-        seed: of the widths.
+        model: not changed.
+        example_inputs: the inputs of one timed call.
+        channels: the channels whose widths vary, from `prunable_channels`.
+        variants: how many models are exported and timed, at least 2; each takes a second or two.
+        seed: of the random widths.
 
     Raises:
         ArgumentError: `variants` is below 2.
-        RuntimeFailure: ONNX Runtime refuses the model.
+        RuntimeFailure: ONNX Runtime rejects the model.
         MissingExtraError: ONNX Runtime or the exporter is not installed.
     """
-    if variants < 2:  # noqa: PLR2004 (a line)
+    if variants < 2:  # noqa: PLR2004 (a line needs two points)
         raise ArgumentError(
-            f"variants is {variants}; times between widths are read off several models. Ask for "
-            "at least 2."
+            f"variants is {variants}; times between widths are interpolated from several models. "
+            "Ask for at least 2."
         )
     generator = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory(prefix="nncfx-") as folder:
@@ -88,23 +88,23 @@ def groups_within_latency(
     table: LatencyTable,
     limit_ms: float,
 ) -> list[Tensor]:
-    """Return which channel groups stay so that the predicted latency is at most `limit_ms`.
+    """Return which channel groups to keep for a predicted latency of at most `limit_ms`.
 
-    One ranking over all sets; as few groups are removed as the limit asks for, to widths that suit
-    the table's runtime. `group_masks` makes masks of the result.
+    All sets share one ranking. As few groups are removed as the limit allows, to widths that suit
+    the table's runtime. `group_masks` converts the result to masks.
 
     Args:
-        model: dense or masked; left as it is.
-        example_inputs: what the table was measured on.
+        model: dense or masked; not changed.
+        example_inputs: the inputs that the table was measured on.
         channels: from `prunable_channels`.
-        scores: as `group_scores` gives them.
+        scores: as `group_scores` returns them.
         table: from `measured_widths`, or measured on the target machine and read with
             `read_table`.
-        limit_ms: milliseconds of one call.
+        limit_ms: milliseconds per call.
 
     Raises:
         ArgumentError: `limit_ms` is not above 0.
-        CompressionError: the limit is below what the narrowest model takes.
+        CompressionError: the limit is below the latency of the narrowest model.
         RuntimeFailure: the table lacks a kind of module.
     """
     if not limit_ms > 0:  # which NaN is not either
@@ -112,7 +112,7 @@ def groups_within_latency(
     entries = [one.origin.indices.shape[1] for one in channels.prunable]
     known = TARGETS.get(table.machine.get("runtime", ""))
     alignment = (known.alignment if known else None) or Alignment(1)
-    # the limit is one of time, of which the best widths take least
+    # the limit is on time, so use the widths that take the least time
     alignments = alignments_of(channels, replace(alignment, down=True))
 
     def kept(level: float) -> list[Tensor]:
@@ -140,10 +140,10 @@ def groups_within_latency(
 
 @final
 class PredictedCosts:
-    """The latency that a table predicts of a model, and what masks on it would save.
+    """Latency of a model predicted from a table, and how much masks on it would save.
 
     Attributes:
-        unit: What is counted, in words.
+        unit: What is counted.
     """
 
     def __init__(
@@ -157,9 +157,9 @@ class PredictedCosts:
 
         Args:
             model: dense, without hooks; kept, and not changed.
-            example_inputs: what the table was measured on.
+            example_inputs: the inputs that the table was measured on.
             channels: those that may be removed, the others fixed.
-            table: of this very model's modules.
+            table: of the modules of this very model.
 
         Raises:
             RuntimeFailure: the table lacks a kind of module.
@@ -173,13 +173,13 @@ class PredictedCosts:
         )
 
     def saved(self, masks: Mapping[str, Tensor]) -> float:
-        """Return the fraction of the dense model's latency that goes with masked groups.
+        """Return the fraction of the dense model's latency that removing masked groups saves.
 
-        Of a set that goes whole, thinning leaves one group, which counts. Each widths are traced
-        once.
+        If all groups of a set are masked, thinning keeps one of them, which is counted. Each
+        combination of widths is traced once.
 
         Args:
-            masks: of producers at least, by first dotted names; broadcastable to the weights.
+            masks: at least those of producers, by first dotted name; broadcastable to the weights.
         """
         return 1 - self._predicted([_kept(one, masks) for one in self._channels.prunable]) / (
             self._dense_ms
@@ -197,13 +197,13 @@ class PredictedCosts:
 def _costs(model: NNCFNetwork, channels: Channels, params: PruningParams) -> PredictedCosts:
     assert params.latency_table is not None  # noqa: S101 (a rule of the params)
     table = read_table(read_text(params.latency_table))
-    # hooks need not go into a prediction, and some cannot
+    # hooks are not needed for a prediction, and some cannot be copied
     plain = unwrap(copy_of(model))
     return PredictedCosts(plain, inputs_for(model, None), channels, table)
 
 
 def _kept(group_set: GroupSet, masks: Mapping[str, Tensor]) -> Tensor:
-    """Return which groups of a set the mask of what creates them leaves; one at least."""
+    """Return which groups of a set its producers' mask keeps; at least one."""
     origin = group_set.origin
     mask = masks.get(origin.parameter)
     keep = torch.ones(group_set.size, dtype=torch.bool, device="cpu")
@@ -216,7 +216,7 @@ def _kept(group_set: GroupSet, masks: Mapping[str, Tensor]) -> Tensor:
 
 
 def _width(group_set: GroupSet, share: float) -> int:
-    """Return how many groups stay, of the counts that suit ONNX Runtime the one at `share`."""
+    """Return the number of groups at `share`, among the counts that suit ONNX Runtime."""
     entries = group_set.origin.indices.shape[1]
     suits = resolve_alignment("onnxruntime").allows
     counts = [n for n in range(1, group_set.size) if suits(n * entries)] + [group_set.size]

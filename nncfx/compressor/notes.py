@@ -1,4 +1,4 @@
-"""What a report says in words of a search."""
+"""Remarks of a report on a search."""
 
 from torch import nn
 
@@ -12,7 +12,7 @@ from nncfx.search import SearchResult, SpaceResult
 def notes_on(
     search: SearchResult | SpaceResult, scheme: Scheme, model: nn.Module, why_unchanged: str
 ) -> tuple[str, ...]:
-    """Return remarks on what was chosen, and on how little of `model` the scheme reaches."""
+    """Return remarks on the choice, and on how little of `model` the scheme reaches."""
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     reached = sum(sizes.get(name, 0) for name in scheme.parameters(model))
     reach = reach_note(reached, sum(sizes.values()))
@@ -24,7 +24,7 @@ def notes_on(
 
 
 def _failures(search: SearchResult | SpaceResult) -> tuple[str, ...]:
-    """Return why trials failed, one sentence each: they counted as below the budget."""
+    """Return one sentence for each reason why trials failed; they counted as below the budget."""
     if isinstance(search, SpaceResult):
         failed = [(t.number, candidate_words(t.candidate), t.error) for t in search.trials]
     else:
@@ -39,18 +39,17 @@ def _failures(search: SearchResult | SpaceResult) -> tuple[str, ...]:
 def noise_note(
     search: SearchResult | SpaceResult, judgement: Judgement, margin: float | None
 ) -> str:
-    """Return what must be known of the noise of the metric and of winners that were refused."""
+    """Return a remark on the noise of the metric and on winners that were rejected."""
     told = []
     if judgement.judged > 1:
         others = f"{judgement.judged - 1} better "
         others += "trial" if judgement.judged == 2 else "trials"  # noqa: PLR2004 (plural)
         told.append(
-            f"on {judgement.data}, {others} lost more than the budget, so that a safer one was "
-            "taken."
+            f"on {judgement.data}, {others} lost more than the budget, so a safer one was taken."
         )
     if margin is None and _lacks_noise(search):
         told.append(
-            "how far chance moves the metric is not known, since it cannot be told from single "
+            "the noise of the metric is unknown, since it cannot be estimated from single "
             "batches, so the search kept nothing of the budget in reserve. Give a 'margin'."
         )
     return " ".join(told)

@@ -1,4 +1,4 @@
-"""What is checked before a run begins, so that a mistake costs seconds and not hours."""
+"""Checks before a run begins, so that a mistake costs seconds instead of hours."""
 
 import importlib.util
 import math
@@ -30,11 +30,11 @@ from nncfx.tracing.calls.tensors import tensors_in
 
 
 def check_model(model: object) -> None:
-    """Refuse what cannot be copied, traced and compressed as a module.
+    """Refuse a model that cannot be copied, traced and compressed as a module.
 
     Raises:
-        ArgumentError: `model` is no module, a scripted or a compiled one, has no parameters, or
-            its state holds more than tensors.
+        ArgumentError: `model` is not a module, is scripted or compiled, has no parameters, or its
+            state holds something other than tensors.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(
@@ -45,7 +45,7 @@ def check_model(model: object) -> None:
             f"model is a TorchScript module ({type(model).__name__}), whose forward cannot be "
             "followed. Pass the module that was scripted."
         )
-    # a compiled model without torch._dynamo cannot be; importing that takes a second
+    # without torch._dynamo there is no compiled model, and importing it takes a second
     if type(model).__module__.startswith("torch._dynamo"):
         raise ArgumentError(
             "model comes from torch.compile, and every trial would be compiled again. Pass the "
@@ -65,14 +65,14 @@ def check_model(model: object) -> None:
 
 
 def check_instances(parts: Mapping[str, object]) -> None:
-    """Refuse an objective, scheme, recovery, criterion, metric, runtime or threads that are wrong.
+    """Refuse a wrong objective, scheme, recovery, criterion, metric, runtime or thread count.
 
     Args:
-        parts: the settings of a compressor by name.
+        parts: the settings of a compressor, by name.
 
     Raises:
-        ArgumentError: one of them is a class instead of an object, no objective, no function, a
-            runtime that does not exist, or a number of threads below 1.
+        ArgumentError: one of them is a class instead of an object, not an objective, not a
+            function, an unknown runtime, or a number of threads below 1.
     """
     for name in ("objective", "scheme", "optimizer"):
         part = parts[name]
@@ -93,16 +93,16 @@ def check_instances(parts: Mapping[str, object]) -> None:
     threads = parts["threads"]
     if threads is not None and not (isinstance(threads, int) and threads > 0):
         raise ArgumentError(
-            f"threads is {threads!r}; a timed call computes in at least 1. Leave it out to let "
-            "the runtime choose."
+            f"threads is {threads!r}; a timed call needs at least 1. Leave it out to let the "
+            "runtime choose."
         )
 
 
 def check_executor(workers: object, executor: object) -> None:
-    """Refuse a number of workers that is none, and two ways to say who runs trials.
+    """Refuse an invalid number of workers, or both ways to specify what runs trials.
 
     Raises:
-        ArgumentError: `workers` is below 1, `executor` is none, or both are given.
+        ArgumentError: `workers` is below 1, `executor` is not an executor, or both are given.
     """
     if check_workers(workers) > 1 and executor is not None:
         raise ArgumentError(
@@ -122,8 +122,8 @@ def check_space(
     """Refuse settings of the other kind of search.
 
     Raises:
-        ArgumentError: `settings` are those of one level with a space, or the other way round, or
-            trials of a space are to be stopped early.
+        ArgumentError: `settings` are for one level but a space is given, or the other way round,
+            or early stopping is on with a space.
     """
     wanted = SearchSettings if space is None else SpaceSettings
     if settings is not None and not isinstance(settings, wanted):
@@ -140,10 +140,10 @@ def check_space(
 
 
 def check_extras(runtime: str) -> None:
-    """Refuse to begin what would only find at its end that a package is missing.
+    """Refuse to start a run that would fail at its end because a package is missing.
 
     Raises:
-        MissingExtraError: the search, the runtime or the exporter that it needs is not installed.
+        MissingExtraError: the search, the runtime or its exporter is not installed.
     """
     for package in ("gpytorch", "botorch"):
         if importlib.util.find_spec(package) is None:
@@ -156,15 +156,15 @@ def check_extras(runtime: str) -> None:
 
 
 def check_budget(eps: float, margin: float | None, metric: Metric, held_out: float) -> None:
-    """Refuse a budget that is none.
+    """Refuse an invalid budget.
 
     Raises:
-        ArgumentError: one of them is no number; `eps` is negative, not finite, or 1 and more of
-            an accuracy; or `margin` is not in [0, eps]; or `held_out` not in [0, 1).
+        ArgumentError: an argument is not a number; `eps` is negative, not finite, or at least 1
+            for an accuracy; `margin` is not in [0, eps]; or `held_out` is not in [0, 1).
     """
     given: dict[str, object] = {"eps": eps, "held_out": held_out, "margin": margin or 0.0}
     for name, value in given.items():
-        if not isinstance(value, int | float):  # NumPy's others are none for a journal
+        if not isinstance(value, int | float):  # a journal cannot hold NumPy's other numbers
             raise ArgumentError(
                 f"{name} is {value!r}, a {type(value).__name__}; it must be a number: an int or a "
                 "float."
@@ -192,7 +192,7 @@ def check_budget(eps: float, margin: float | None, metric: Metric, held_out: flo
 
 
 def check_loaders(loaders: Mapping[str, Iterable[Any] | None]) -> None:
-    """Refuse data that can be read only once, or not at all; None is left out.
+    """Refuse loaders that can be iterated only once, or not at all; None is skipped.
 
     Raises:
         ArgumentError: one of the loaders is an iterator or is not iterable.
@@ -211,10 +211,10 @@ def check_loaders(loaders: Mapping[str, Iterable[Any] | None]) -> None:
 
 
 def first_batch(name: str, loader: Iterable[Any]) -> tuple[Any, Any]:
-    """Return the first `(inputs, targets)` of `loader`; torch's generators stay as they are.
+    """Return the first `(inputs, targets)` of `loader` without changing torch's generators.
 
     Raises:
-        ArgumentError: the loader is empty, or its batches are no pairs.
+        ArgumentError: the loader is empty, or its batches are not pairs.
     """
     with torch.random.fork_rng(devices=[]):
         batch = next(iter(loader), None)
@@ -248,11 +248,11 @@ def first_batch(name: str, loader: Iterable[Any]) -> tuple[Any, Any]:
 def check_training_step(
     model: nn.Module, loader: Iterable[Any], criterion: Callable[[Any, Any], torch.Tensor]
 ) -> None:
-    """Refuse a model, data and criterion that do not go together; `model` stays as it is.
+    """Refuse a model, data and criterion that do not fit together; `model` is not changed.
 
     Raises:
-        ArgumentError: the first batch of `loader` cannot be run in train mode, or its loss is no
-            finite number that depends on a parameter.
+        ArgumentError: the model cannot run the first batch of `loader` in train mode, or the loss
+            is not a finite number that depends on a parameter.
     """
     inputs, targets = first_batch("trainloader", loader)
     learner = copy_of(model).train()
@@ -292,7 +292,7 @@ def check_training_step(
 def small_sample_note(
     eps: float, metric: Metric, loader: Iterable[Any], inputs: ExampleInputs
 ) -> str:
-    """Return a warning if one validation example weighs more than the budget, else "".
+    """Return a warning if one validation example outweighs the budget, else "".
 
     >>> batch = torch.zeros(16, 2), torch.zeros(16)
     >>> small_sample_note(0.02, accuracy, [batch], batch[0])[:39]

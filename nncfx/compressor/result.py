@@ -1,4 +1,4 @@
-"""What a compression run returns."""
+"""The result of a compression run."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -22,18 +22,18 @@ class CompressionResult:
     """A compressed model and the evidence for it.
 
     Attributes:
-        model: The compressed model: runnable, in the working dtype, thinned where channels were
-            pruned; of the same class as the dense one, unless a module's code holds a width
-            that was pruned: such a module, and be it the model, is an `fx.GraphModule`.
-        dense: The model that the run (or the first of several) began with; never changed.
-        search: The trials and the choice among them: of a space a `SpaceResult`.
+        model: The compressed model: runnable, in the working dtype, with pruned channels removed.
+            It has the class of the dense model, except that a module whose code contains a pruned
+            width, possibly the model itself, becomes an `fx.GraphModule`.
+        dense: The model that the run (or the first of several) started from; never changed.
+        search: The trials and the choice among them; for a space a `SpaceResult`.
         evidence: Everything that a report shows.
-        metric: How accuracy was counted.
-        testloader: The data that the evidence's accuracies were measured on: those that judged
-            the winner, as `evidence.judgement` says.
+        metric: The metric of accuracy.
+        testloader: The data of the accuracies in the evidence: those that judged the winner, as
+            described in `evidence.judgement`.
         reference: The metric of `dense` on the data that chose; the search's budget counts from
             it.
-        recipes: How `model` was thinned, by this run and those before it.
+        recipes: How `model` was thinned, by this run and earlier ones.
     """
 
     model: nn.Module
@@ -47,9 +47,9 @@ class CompressionResult:
 
     @override
     def __str__(self) -> str:
-        """Return dense against compressed, a line for each thing that was measured.
+        """Return a comparison of dense and compressed, one line per measured quantity.
 
-        That nothing was chosen, or a loss beyond the budget, is said before all else.
+        If nothing was chosen, or the loss exceeds the budget, this is stated first.
         """
         return summary(self.evidence)
 
@@ -58,7 +58,7 @@ class CompressionResult:
         """The chosen level, in [0, 1).
 
         Raises:
-            SearchError: a space without a dimension "level" was searched.
+            SearchError: the searched space has no dimension "level".
         """
         chosen = self.candidate.get("level")
         if chosen is None:
@@ -70,7 +70,7 @@ class CompressionResult:
 
     @property
     def candidate(self) -> Candidate:
-        """What was chosen, by dimension: {"level": ...}, or a candidate of the space."""
+        """The chosen candidate, by dimension; {"level": ...} if only the level was searched."""
         if isinstance(self.search, SpaceResult):
             return self.search.best.candidate
         return {"level": self.search.level}
@@ -78,11 +78,12 @@ class CompressionResult:
     def save(self, path: str | Path) -> "CompressionResult":
         """Write the model as a `.nncfx` file, read it back, and return the result with that proof.
 
-        `nncfx.thinning.load_thinned(path, dense)` reads the file; `nncfx.storage.load`, too, where
-        no module has become a graph.
+        Read the file with `nncfx.thinning.load_thinned(path, dense)`, or with `nncfx.storage.load`
+        if no module became a graph.
 
-        What is read back goes into a copy of the dense model and is measured on the test data:
-        the evidence then holds the file's size and the accuracy of the file, not of the memory.
+        The file is read into a copy of the dense model and measured on the test data, so the
+        evidence holds the size of the file and the accuracy of the file instead of the model in
+        memory.
 
         Raises:
             StorageError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""A run of the compressor: prepare, search, rebuild, prove; each from value to value."""
+"""A run of the compressor in four stages: prepare, search, rebuild, prove."""
 
 import contextlib
 import logging
@@ -48,7 +48,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def compress(settings: CompressorSettings, narrator: Narrator) -> CompressionResult:
-    """Prepare, search, rebuild, prove; write the evidence into the run's folder, if it has one."""
+    """Prepare, search, rebuild and prove; write the evidence to the run's folder, if any."""
     prepared = prepare(settings, narrator)
     with _scratch(prepared) as scratch, _timer(prepared) as timer:
         narrator.now(f"building the dense model for {settings.runtime}")
@@ -60,16 +60,16 @@ def compress(settings: CompressorSettings, narrator: Narrator) -> CompressionRes
 
 
 def prepare(settings: CompressorSettings, narrator: Narrator) -> Prepared:
-    """Check that model, data, criterion and metric go together, and judge the dense model.
+    """Check that model, data, criterion and metric fit together, and judge the dense model.
 
     Raises:
         ArgumentError: they do not.
         MissingExtraError: an extra is not installed.
-        StorageError: the folder holds an evidence.json that is none.
+        StorageError: evidence.json in the folder is not an evidence file.
     """
     before, executor = settings.after, settings.workers_of()
     given = settings.model if before is None else before.model
-    assert given is not None  # noqa: S101 (the compressor has refused this)
+    assert given is not None  # noqa: S101 (checked by the compressor)
     require_whole(given, "compressed")
     model = copy_of(given).eval()
     dense = model if before is None else before.dense
@@ -81,7 +81,7 @@ def prepare(settings: CompressorSettings, narrator: Narrator) -> Prepared:
     least = math.ceil(1 / settings.eps) if settings.metric is accuracy and settings.eps else 1
     validation = divided(settings.valloader, settings.testloader, settings.held_out, least)
     sample_note = small_sample_note(settings.eps, settings.metric, validation.chooses, inputs)
-    if not isinstance(settings.optimizer, DC):  # which trains nothing
+    if not isinstance(settings.optimizer, DC):  # DC does not train
         check_training_step(model, settings.trainloader, settings.criterion)
     if settings.testloader is not None:
         first_batch("testloader", settings.testloader)
@@ -102,16 +102,16 @@ def prepare(settings: CompressorSettings, narrator: Narrator) -> Prepared:
 
 
 def search(prepared: Prepared, timer: CandidateTimer, scratch: Path | None) -> Found:
-    """Search the level, or the candidate of a space, that serves the objective best.
+    """Search for the level, or the candidate of a space, with the best objective.
 
     Args:
         prepared: The run.
         timer: Times candidates against the dense model.
-        scratch: Where weights pass between processes in a run without a folder.
+        scratch: Where processes exchange weights if the run has no folder.
 
     Raises:
-        SearchError: there is nothing to search, all trials failed, or the journal is another
-            run's or cannot be written.
+        SearchError: there is nothing to search, all trials failed, or the journal belongs to
+            another run or cannot be written.
         MachineError: memory, disk or device failed in a trial.
     """
     settings, narrator = prepared.settings, prepared.narrator
@@ -154,7 +154,7 @@ def search(prepared: Prepared, timer: CandidateTimer, scratch: Path | None) -> F
 
 
 def rebuild(prepared: Prepared, found: Found) -> Rebuilt:
-    """Make the chosen model again; one that the judging data refuse gives way to a safer one."""
+    """Rebuild the chosen model; choose a safer one while the judging data reject the winner."""
     judged = 0
     while True:
         judged += 1
@@ -181,8 +181,8 @@ def rebuild(prepared: Prepared, found: Found) -> Rebuilt:
 def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> CompressionResult:
     """Measure the winner against the dense model, and return it with its evidence."""
     settings, result, before = prepared.settings, rebuilt.result, prepared.settings.after
-    prepared.narrator.now(f"timing the chosen model beside the dense one in {settings.runtime}")
-    # of a space there may be a scheme for each candidate
+    prepared.narrator.now(f"timing the chosen model against the dense one in {settings.runtime}")
+    # in a space each candidate can have its own scheme
     scheme = rebuilt.scheme if isinstance(result, SpaceResult) else settings.scheme
     words = StudyWords(
         name=prepared.name,
@@ -233,7 +233,7 @@ def prove(prepared: Prepared, rebuilt: Rebuilt, timer: CandidateTimer) -> Compre
 
 @contextlib.contextmanager
 def _scratch(prepared: Prepared) -> Iterator[Path | None]:
-    """Give the folder in which weights pass from process to process, where there is no other."""
+    """Yield a folder in which processes exchange weights, if the run has no folder."""
     if prepared.settings.folder is not None or prepared.executor is None:
         yield None
         return
@@ -247,7 +247,7 @@ def _timer(prepared: Prepared) -> CandidateTimer:
         prepared.example_inputs,
         prepared.settings.runtime,
         threads=prepared.settings.threads,
-        # with the journal goes the time that its throughputs and latencies count from
+        # throughputs and latencies in the journal are relative to this time
         quiet=nullcontext if prepared.executor is None else prepared.executor.quiet,
         kept=prepared.path(f"dense-{digest(prepared.header)}.json"),
     )
@@ -281,7 +281,7 @@ def _data_facts(prepared: Prepared) -> dict[str, JSONValue]:
 
 
 def _made(settings: CompressorSettings, found: Found) -> tuple[CandidateModel, Scheme]:
-    """Return the chosen candidate of a search, and the scheme that made it."""
+    """Return the chosen candidate of a search, and the scheme that compressed it."""
     result, warm_start = found.result, settings.warm_start
     if isinstance(result, SpaceResult):
         near = settings.space if warm_start else None
@@ -300,5 +300,5 @@ def _is_dense(result: SearchResult | SpaceResult) -> bool:
 
 
 def _safer(result: SearchResult | SpaceResult) -> SearchResult | SpaceResult | None:
-    """Return the search with the next safer choice; None where there is none."""
+    """Return the search with the next safer choice; None if there is none."""
     return candidate_search.safer(result) if isinstance(result, SpaceResult) else result.safer()

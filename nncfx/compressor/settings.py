@@ -1,4 +1,4 @@
-"""What a compressor is told: model, data, budget, and where and how to search."""
+"""The settings of a compressor: model, data, budget, and where and how to search."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -32,47 +32,49 @@ class CompressorSettings:
     """The settings of a `Compressor`.
 
     Attributes:
-        objective: What to improve: `Maximize(throughput)`, `Minimize(footprint)`, or any.
+        objective: What to improve: `Maximize(throughput)`, `Minimize(footprint)`, or any other.
         scheme: How to compress, such as `Compose([FilterPrune(), Quantize("float16")])`.
         optimizer: How to recover accuracy: `LC(...)`, `DC()`, `DCFineTuned(...)`.
-        trainloader: Batches `(inputs, targets)` to recover on; iterable again and again.
-        valloader: Batches on which levels are judged; iterable again and again, as all loaders.
+        trainloader: Batches `(inputs, targets)` to recover on; must be iterable repeatedly.
+        valloader: Batches on which levels are judged; like all loaders, must be iterable
+            repeatedly.
         criterion: The training loss of `(outputs, targets)`.
-        model: The trained model; it is copied, never changed. Left out when `after` is given.
-        after: A result to continue from: its model is compressed further, its evidence kept, and
-            the budget still counts from the dense model that it began with.
-        testloader: Batches that choose nothing and judge the winner; by default a part of
+        model: The trained model; it is copied, never changed. Omit it if `after` is given.
+        after: A result to continue from: its model is compressed further, its evidence is kept,
+            and the budget still counts from its original dense model.
+        testloader: Batches that only judge the winner and choose nothing; by default a part of
             `valloader`, as `held_out` says.
-        held_out: The share of the batches of `valloader` that judge the winner only, in [0, 1),
-            where there is no `testloader`: with 0.5 every second batch (`divided` of
-            `nncfx.compressor.evaluation.validation_data`). A winner whose loss on them is beyond
-            the budget gives way to the best trial that is safer. 0: nothing is held out.
-        metric: What the budget is counted in; higher is better. Accuracy by default, which takes a
-            score for each class.
+        held_out: The share of the batches of `valloader` that only judge the winner, in [0, 1), if
+            there is no `testloader`: 0.5 takes every second batch (`divided` of
+            `nncfx.compressor.evaluation.validation_data`). If the winner's loss on them exceeds
+            the budget, the best of the safer trials replaces it. 0: nothing is held out.
+        metric: The metric of the budget; higher is better. The default is accuracy, computed from
+            one score per class.
         eps: The budget: how far the metric may fall below the dense model's, at least 0.
-        warm_start: Whether recovery begins with the weights of the nearest finished trial of a
-            lower level, instead of the dense model's: the same training gets further, and trials
-            depend on those before them.
-        stop_hopeless: Whether a trial ends early that has no prospect of keeping the budget
+        warm_start: Whether recovery starts from the weights of the nearest finished trial of a
+            lower level, instead of the dense model's: the same training gets further, but trials
+            depend on earlier ones.
+        stop_hopeless: Whether a trial without prospect of keeping the budget ends early
             (`nncfx.search.should_stop_early`).
         margin: How much of the budget to keep in reserve, in [0, eps]: levels are judged on
-            validation data, and the best of several trials is in part the luckiest one. None:
-            `nncfx.search.CAUTION` standard errors of a trial's loss, which is counted against the
-            dense model on the same data, so that nine of ten searches keep the budget on others.
-        example_inputs: What is traced, thinned and timed; the first validation batch by default.
-        folder: Where the journal and the trials' weights are kept, so that a run that was
-            killed continues where it stopped, and in the end the evidence. None: in memory only.
-        runtime: Where time is measured: `"onnxruntime"`, `"openvino"`, `"torch"`.
-        threads: CPU threads of a timed call; None leaves the choice to the runtime. With 1, a
-            machine that is busy with other work is measured by CPU time, which stays steady.
-        space: What to choose from, instead of one level. `scheme` is then a function from a
-            candidate of the space to its scheme, applied at the candidate's "level", if it has
-            one; `nncfx.schemes.AtLevel` gives parts of a scheme levels of their own.
-        settings: How closely and how long to search: `SearchSettings`, or `SpaceSettings` of a
+            validation data, and the best of several trials is partly the luckiest. None:
+            `nncfx.search.CAUTION` standard errors of a trial's loss, measured against the dense
+            model on the same data; then nine of ten searches keep the budget on other data.
+        example_inputs: Inputs for tracing, thinning and timing; the first validation batch by
+            default.
+        folder: Where the journal and the trials' weights are kept, so that a killed run can
+            continue; the evidence is written there at the end. None: in memory only.
+        runtime: The runtime for timing: `"onnxruntime"`, `"openvino"`, `"torch"`.
+        threads: CPU threads of a timed call; None leaves the choice to the runtime. With 1, CPU
+            time is measured on a machine that is busy with other work, as it stays steady.
+        space: What to search instead of one level. `scheme` is then a function from a candidate of
+            the space to its scheme, applied at the candidate's "level", if it has one;
+            `nncfx.schemes.AtLevel` gives each part of a scheme its own level.
+        settings: How finely and how long to search: `SearchSettings`, or `SpaceSettings` for a
             space.
-        workers: How many trials run at the same time, as processes of this machine. Each is given
-            the model, the data and the functions once, by pickling them; times are measured by
-            this process, while those wait.
+        workers: How many trials run at the same time, as processes of this machine. Each process
+            receives the model, the data and the functions once, by pickling; times are measured in
+            this process, while the others wait.
         executor: What runs trials instead: `nncfx.search.LocalExecutor`, or
             `nncfx.search.RayExecutor` with the resources of a trial, on a cluster whose machines
             share `folder`.
@@ -81,9 +83,9 @@ class CompressorSettings:
             the result that this continues.
 
     Raises:
-        ArgumentError: neither or both of `model` and `after`; `eps`, `margin` or `held_out` out of
-            range; a part of the wrong kind, such as a class for an object or a generator for a
-            loader.
+        ArgumentError: neither or both of `model` and `after` are given; `eps`, `margin` or
+            `held_out` is out of range; an argument has the wrong kind, such as a class for an
+            object or a generator for a loader.
     """
 
     objective: Objective
@@ -130,17 +132,17 @@ class CompressorSettings:
         )
 
     def workers_of(self) -> Executor | None:
-        """Return what runs trials beside each other; None: they run one after the other, here."""
+        """Return what runs trials in parallel; None: they run here, one after the other."""
         if self.executor is None and self.workers > 1:
             return LocalExecutor(self.workers)
         return self.executor
 
     @property
     def level_settings(self) -> SearchSettings:
-        """The settings of the search of one level."""
+        """The settings of a search of one level."""
         return self.settings if isinstance(self.settings, SearchSettings) else SearchSettings()
 
     @property
     def space_settings(self) -> SpaceSettings:
-        """The settings of the search of a space."""
+        """The settings of a search of a space."""
         return self.settings if isinstance(self.settings, SpaceSettings) else SpaceSettings()

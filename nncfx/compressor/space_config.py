@@ -1,4 +1,4 @@
-"""From schemes with levels and choices of their own to a space and its schemes."""
+"""Builds a space from schemes with levels and choices of their own."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ _LEVELLESS: Final = frozenset({"Cluster", "Quantize"})
 @final
 @dataclasses.dataclass(frozen=True)
 class SchemeOfCandidate:
-    """Makes the scheme of a candidate of `space_of`.
+    """Builds the scheme of a candidate of `space_of`.
 
     Attributes:
         schemes: The schemes of the config, in order.
@@ -26,7 +26,7 @@ class SchemeOfCandidate:
     schemes: tuple[SearchedScheme, ...]
 
     def __call__(self, candidate: Candidate) -> Scheme:
-        """Return the composition of the schemes with what the candidate says."""
+        """Return the composition of the schemes with the settings of `candidate`."""
         made: list[Scheme] = []
         for label, config in _labelled(self.schemes):
             chosen = {key: candidate[f"{label} {key}"] for key in config.choices or {}}
@@ -40,8 +40,8 @@ def space_of(schemes: Sequence[SearchedScheme], upper: float) -> Space:
     """Return the space of the levels and choices of `schemes`.
 
     Dimensions are called "Prune level", "Cluster bits"; those of a second scheme of the same name
-    "Prune 2 level". Schemes that a level rules and that have none of their own share "level", from
-    0 to `upper`.
+    "Prune 2 level". Schemes that have a level but do not search their own share "level", from 0 to
+    `upper`.
 
     Raises:
         ArgumentError: there is nothing to choose.

@@ -1,4 +1,4 @@
-"""What the stages of a compressor's run hand on: prepared, found, rebuilt."""
+"""The values that the stages of a compressor's run pass on: prepared, found, rebuilt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ from nncfx.tracing import ExampleInputs
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
-    """What a run begins with: a model, data and a budget that go together.
+    """The input of a run: a model, data and a budget that fit together.
 
     Attributes:
-        settings: The compressor whose run this is.
-        narrator: Tells a person what is happening.
-        executor: Runs trials beside each other; None: they run one after the other, here.
-        model: What is compressed, a copy.
-        dense: What the budget counts from: `model`, or what the result before began with.
-        example_inputs: What is traced, thinned and timed.
+        settings: The compressor of this run.
+        narrator: Reports progress to the user.
+        executor: Runs trials in parallel; None: they run here, one after the other.
+        model: The model to compress, a copy.
+        dense: The reference of the budget: `model`, or the dense model of an earlier result.
+        example_inputs: Inputs for tracing, thinning and timing.
         validation: The data that choose and those that judge.
-        judge: Counts what models lose on them.
-        sample_note: What must be known of so few examples; "" where there are enough.
-        header: What must be the same for a journal to continue.
+        judge: Measures the loss of models on them.
+        sample_note: A warning about too few examples; "" if there are enough.
+        header: The facts that must match for a journal to continue.
     """
 
     settings: CompressorSettings
@@ -51,11 +51,11 @@ class Prepared:
 
     @property
     def name(self) -> str:
-        """How the report calls this study."""
+        """The name of this study in the report."""
         return self.settings.name or self.settings.objective.name
 
     def path(self, name: str) -> Path | None:
-        """Return where the run keeps `name`; None where it keeps nothing."""
+        """Return the path of `name` in the run's folder; None if it has no folder."""
         folder = self.settings.folder
         return None if folder is None else Path(folder) / name
 
@@ -63,12 +63,12 @@ class Prepared:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Found:
-    """What a search chose, and what makes its candidates again.
+    """The choice of a search, and the means to rebuild its candidates.
 
     Attributes:
         result: The trials, and the choice among them.
-        trials: Evaluated them, and keeps their weights.
-        factories: Makes candidates by their schemes.
+        trials: The evaluator of the trials, which keeps their weights.
+        factories: Build candidates by their schemes.
     """
 
     result: SearchResult | SpaceResult
@@ -77,7 +77,7 @@ class Found:
 
     @property
     def words(self) -> str:
-        """What is chosen, as a person reads it."""
+        """The choice, in words."""
         if isinstance(self.result, SpaceResult):
             return candidate_words(self.result.best.candidate)
         return f"level {self.result.level:.4g}"
@@ -86,14 +86,14 @@ class Found:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rebuilt:
-    """The winner, and what the judging data say of it.
+    """The winner and its judgement.
 
     Attributes:
         result: The search, with the winner chosen.
         candidate: The compressed model.
-        scheme: By which it was compressed.
+        scheme: The scheme that compressed it.
         judgement: Its loss on the data that judge.
-        metric: Its metric on them.
+        metric: Its metric on those data.
     """
 
     result: SearchResult | SpaceResult

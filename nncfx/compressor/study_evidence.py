@@ -1,4 +1,4 @@
-"""What a report shows of a search: its trials, curves over the level, and the choice."""
+"""The evidence of a search: trials, curves over the level, and the choice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _GRID = 101
 @final
 @dataclass(frozen=True, kw_only=True)
 class StudyWords:
-    """How a report names a study: its own name, its scheme, its way of recovery; its budget."""
+    """The words of a report for a study: its name, scheme, recovery and budget."""
 
     name: str
     scheme: str
@@ -25,7 +25,7 @@ class StudyWords:
 
 
 def study(words: StudyWords, search: SearchResult, objective: Objective) -> StudyEvidence:
-    """Return what a report shows of a search: samples, GP curves, choice, direct compression."""
+    """Return the evidence of a search: samples, GP curves, choice, direct compression."""
     dense = search.trials[0]
     if dense.measurement is None:  # trial 0 is given to the search as a measurement
         raise AssertionError
@@ -54,7 +54,7 @@ def study(words: StudyWords, search: SearchResult, objective: Objective) -> Stud
 def space_study(
     words: StudyWords, search: SpaceResult, objective: Objective, dense_accuracy: float
 ) -> StudyEvidence:
-    """Return what a report shows of a search of a space: its candidates, and the chosen one."""
+    """Return the evidence of a search of a space: its candidates and the choice."""
     level = _level(search.best)
     limit, threshold = next(iter(search.problem.at_least.items()))
     return StudyEvidence(

@@ -1,4 +1,4 @@
-"""The JSON config: its dataclasses, its schema, and what is wrong with a file."""
+"""The JSON config: its dataclasses, its schema, and the faults of a file."""
 
 from nncfx.config.accuracy_aware import AccuracyAwareParams, AccuracyAwareTraining
 from nncfx.config.faults import Fault, config_error

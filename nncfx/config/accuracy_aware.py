@@ -1,4 +1,4 @@
-"""The config of training that watches the accuracy."""
+"""The config of accuracy-aware training."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -71,19 +71,19 @@ class AccuracyAwareParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of two budgets."""
+        """Yield the fault of having two budgets."""
         if None not in {
             self.maximal_relative_accuracy_degradation,
             self.maximal_absolute_accuracy_degradation,
         }:
             yield Fault(
                 path="maximal_absolute_accuracy_degradation",
-                problem="stands beside 'maximal_relative_accuracy_degradation'; there is one "
+                problem="is given with 'maximal_relative_accuracy_degradation'; there is one "
                 "budget. Keep one of the two.",
             )
 
     def least_accuracy(self, dense: float) -> float:
-        """Return the accuracy that is still within the budget, if the model's was `dense`.
+        """Return the lowest accuracy within the budget of a model whose accuracy was `dense`.
 
         >>> AccuracyAwareParams(maximal_absolute_accuracy_degradation=2).least_accuracy(70)
         68.0
@@ -92,7 +92,8 @@ class AccuracyAwareParams(Section):
             return float(dense - self.maximal_absolute_accuracy_degradation)
         relative = self.maximal_relative_accuracy_degradation
         default = 1.0
-        # of its size: a metric below zero, as a loss negated, falls away from zero
+        # relative to its magnitude: a negative metric, such as a negated loss, falls away from
+        # zero
         return dense - abs(dense) * (default if relative is None else relative) / 100
 
 
@@ -107,7 +108,7 @@ class AccuracyAwareTraining(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of keys that the mode needs or does not know."""
+        """Yield the faults of keys that the mode requires or does not support."""
         for key in _NEEDED[self.mode]:
             if getattr(self.params, key) is None:
                 yield Fault(

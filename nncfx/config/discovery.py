@@ -1,13 +1,13 @@
-"""Where algorithms are found: in nncfx, and in installed packages that declare them.
+"""Finds algorithms in nncfx, and in installed packages that declare them.
 
-A package declares an algorithm by an entry point of the group `nncfx.algorithms`. Its name is that
-of the algorithm; its value is the module which registers config and builder when it is imported::
+A package declares an algorithm by an entry point of the group `nncfx.algorithms`. Its name is the
+name of the algorithm; its value is the module that registers config and builder on import::
 
     [project.entry-points."nncfx.algorithms"]
     my_sparsity = "my_package.my_sparsity"
 
-nncfx's own are listed here, as a folder that was not installed has no entry points. Each has its
-config in a module `config` beside its builder, so that a config is read without torch.
+nncfx's own algorithms are listed here, since a folder that is not installed has no entry points.
+Their configs are in a module `config` next to the builder, so a config is read without torch.
 """
 
 import importlib
@@ -49,20 +49,20 @@ _LOCK: Final = threading.RLock()
 
 
 def config_module(algorithm: str) -> str | None:
-    """Return the module of the config of one of nncfx's own algorithms; None of others."""
+    """Return the module of the config of one of nncfx's own algorithms, else None."""
     builder = BUILT_IN.get(algorithm)
     return None if builder is None else f"{builder.rpartition('.')[0]}.config"
 
 
 def find_algorithms(registered: MutableMapping[str, Any]) -> None:
-    """Import, once, what enters its algorithms into `registered`.
+    """Import, once, the modules that register their algorithms in `registered`.
 
-    One that cannot be imported is no error until a config asks for it; a warning is logged.
+    A failing import is not an error until a config asks for the algorithm; a warning is logged.
     """
     with _LOCK:
         if _state["found"]:
             return
-        # first of all, as a module that is imported below may ask for algorithms as well
+        # set first, as a module that is imported below may also look for algorithms
         _state["found"] = True
         for algorithm in BUILT_IN:
             importlib.import_module(str(config_module(algorithm)))
@@ -74,13 +74,13 @@ def find_algorithms(registered: MutableMapping[str, Any]) -> None:
 
 
 def _problem(entry: EntryPoint, registered: MutableMapping[str, Any]) -> str:
-    """Return what is wrong with an algorithm of another package, "" if it works."""
+    """Return why an algorithm of another package cannot be used, "" if it can."""
     home = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package without a name"
     try:
         entry.load()
-    except Exception as error:  # noqa: BLE001 (a package of others may raise anything)
+    except Exception as error:  # noqa: BLE001 (another package can raise anything)
         reason = f"importing '{entry.value}' raised {type(error).__name__}: {error}"
-        if entry.name not in BUILT_IN:  # its config may have been entered before the error
+        if entry.name not in BUILT_IN:  # its config may have been registered before the error
             registered.pop(entry.name, None)
     else:
         if entry.name in registered:
@@ -93,11 +93,11 @@ def _problem(entry: EntryPoint, registered: MutableMapping[str, Any]) -> str:
 
 
 def broken_algorithms() -> Mapping[str, str]:
-    """Return what is wrong with algorithms of other packages that cannot be used, by name."""
+    """Return why algorithms of other packages cannot be used, by name."""
     return MappingProxyType(_broken)
 
 
 def forget() -> None:
-    """Look again at the next call, as after a package was installed while the program runs."""
+    """Search again at the next call, for example after installing a package at run time."""
     _state["found"] = False
     _broken.clear()

@@ -1,4 +1,4 @@
-"""From the errors of jsonschema to faults with the reason and the mend."""
+"""Converts errors of jsonschema to faults with a reason and a fix."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ _EXAMPLES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Violation:
-    """What jsonschema found: `value` breaks the keyword `word`, which says `expected`."""
+    """A violation found by jsonschema: `value` breaks the keyword `word` with value `expected`."""
 
     path: str
     word: str
@@ -44,7 +44,7 @@ class _Violation:
 
     @property
     def doc(self) -> str:
-        """The description of what is asked for, in brackets, or ""."""
+        """The description of the expected value, in brackets, or ""."""
         doc = self.schema.get("description", "").rstrip(".")
         return f" ({doc})" if doc else ""
 
@@ -106,10 +106,10 @@ def _refusal(reason: str) -> str:
 
 
 def _missing_key(key: str, schema: Mapping[str, Any], strangers: list[str]) -> str:
-    missing = f"the key '{key}' is missing, without which this object says nothing."
+    missing = f"the key '{key}' is missing, and this object needs it."
     if did_you_mean(key, strangers):
         nearest = next(one for one in strangers if did_you_mean(key, [one]))
-        missing += f" Here is '{nearest}', which is not known: is it meant to be '{key}'?"
+        missing += f" Here is '{nearest}', which is unknown: is it meant to be '{key}'?"
     if "enum" in schema:
         return f"{missing} Set it to one of: {_listed(schema['enum'])}."
     return f"{missing} Add it: {schema.get('description', key)}."
@@ -176,8 +176,8 @@ def _too_short(violation: _Violation) -> str:
 def _twice(violation: _Violation) -> str:
     name = violation.schema["contains"]["properties"][TAG]["const"]
     return (
-        f"'{name}' stands here more than once; one model takes an algorithm once. Merge the "
-        "items into one."
+        f"'{name}' is listed more than once; a model takes each algorithm once. Merge the items "
+        "into one."
     )
 
 
@@ -220,7 +220,7 @@ def _kind(value: object) -> str:
 
 
 def _place_of(key: str, known: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Return where `key` belongs that stands among `known`, as a sentence; or ""."""
+    """Return where the misplaced `key` belongs, as a sentence; or ""."""
     keys = {name: one["properties"] for name, one in schema.get("$defs", {}).items()}
     here = [name for name, properties in keys.items() if properties == known]
     below = [one for name in here for one in _parts(keys[name])]
@@ -244,7 +244,7 @@ def _parts(properties: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _references(prop: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the definitions that a property is, or is a list or a choice of."""
+    """Yield the definitions that a property, its list items or its alternatives refer to."""
     if "$ref" in prop:
         yield prop["$ref"].rpartition("/")[2]
     nested = (prop[word] for word in ("items", "then", "else") if word in prop)

@@ -1,4 +1,4 @@
-"""Faults: what is wrong in a config, where, why, and the mend."""
+"""Faults of a config: where, what, why, and how to fix them."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -14,14 +14,14 @@ class Fault:
 
     Attributes:
         path: JSON path such as `compression[0].params.sparsity_target`; "" is the whole config.
-        problem: What is wrong, why that is a fault, and the remedy, in sentences.
+        problem: What is wrong, why it is a fault, and the fix, in sentences.
     """
 
     path: str
     problem: str
 
     def below(self, prefix: str) -> "Fault":
-        """Return the same fault, seen from the object that holds this one at `prefix`."""
+        """Return the same fault, with its path below `prefix`."""
         return Fault(path=join(prefix, self.path), problem=self.problem)
 
     @override
@@ -53,7 +53,7 @@ def json_path(keys: Iterable[str | int]) -> str:
 
 
 def config_error(faults: Sequence[Fault], source: str = "The config") -> ConfigError:
-    """Return one error that lists `faults`, sorted by path; `source` says whose faults.
+    """Return one error that lists `faults`, sorted by path; `source` names the faulty object.
 
     >>> print(config_error([Fault(path="a", problem="unknown key.")]))
     The config has 1 fault:

@@ -1,4 +1,4 @@
-"""The config of what is done to a model once, before it is trained."""
+"""The config of the initialization of a model before training."""
 
 import dataclasses
 

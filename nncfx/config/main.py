@@ -1,4 +1,4 @@
-"""The config of a compression run, as NNCF spells it."""
+"""The config of a compression run, in NNCF's format."""
 
 import dataclasses
 import difflib
@@ -19,7 +19,7 @@ from nncfx.config.section import Section, read_section
 from nncfx.errors import ConfigError
 from nncfx.untrusted import read_json
 
-_NOT_BUILT = "it is not built"
+_NOT_BUILT = "it is not implemented"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ class InputInfo(Section):
 class NNCFConfig(Section):
     """A whole config: inputs, target device, algorithms, and scopes for all of them.
 
-    Valid by construction. `from_dict` and `from_json` read the grammar of NNCF 2.19; what NNCF
-    knows and nncfx does not support is refused with the reason, and an unknown key is an error.
+    Valid by construction. `from_dict` and `from_json` read the format of NNCF 2.19; features of
+    NNCF that nncfx does not support are refused with the reason, and an unknown key is an error.
 
     >>> config = NNCFConfig.from_dict({"compression": {"algorithm": "magnitude_sparsity"}})
     >>> config.compression[0].params.sparsity_target
@@ -65,7 +65,7 @@ class NNCFConfig(Section):
         tagged=algorithm_configs,
         refused_tags={
             "binarization": _NOT_BUILT,
-            "experimental_quantization": "it is not built. Use 'quantization'",
+            "experimental_quantization": "it is not implemented. Use 'quantization'",
         },
     )
     ignored_scopes: tuple[str, ...] = option(
@@ -105,17 +105,17 @@ class NNCFConfig(Section):
 
     @property
     def user_keys(self) -> tuple[str, ...]:
-        """The keys at the top that mean nothing to nncfx, such as `model` or `optimizer`.
+        """The top-level keys that nncfx does not use, such as `model` or `optimizer`.
 
-        NNCF's own sample configs hold the settings of their scripts beside those of NNCF; `user`
-        has them for yours. A key that is nearly one of ours is a fault, not the user's own.
+        NNCF's sample configs contain settings of their scripts next to those of NNCF; `user` is
+        for yours. A key that is similar to one of ours is a fault, not a user key.
         """
         return tuple(self.user)
 
     @classmethod
     @override
     def schema(cls) -> dict[str, Any]:
-        """Return the JSON Schema (draft 2020-12); keys at the top beside ours are the user's."""
+        """Return the JSON Schema (draft 2020-12); other top-level keys belong to the user."""
         schema = super().schema()
         schema["$defs"][cls.__name__]["additionalProperties"] = True
         return schema
@@ -135,7 +135,7 @@ class NNCFConfig(Section):
 
     @override
     def to_dict(self) -> dict[str, Any]:
-        """Return all keys, the user's own among them, with their values as JSON knows them."""
+        """Return all keys, including the user's own, as JSON values."""
         return super().to_dict() | dict(self.user)
 
     @classmethod
@@ -163,7 +163,7 @@ class NNCFConfig(Section):
 
     @classmethod
     def of(cls, config: "AnyConfig") -> "NNCFConfig":
-        """Return `config` itself, or what the mapping, or the JSON file at the path, describes.
+        """Return `config` itself, or the config in a mapping or in the JSON file at a path.
 
         Raises:
             ConfigError: as `from_dict` and `from_json`.
@@ -176,7 +176,7 @@ class NNCFConfig(Section):
 
 
 AnyConfig: TypeAlias = NNCFConfig | Mapping[str, Any] | str | os.PathLike[str]
-"""What is taken for a config: one, a mapping of its keys, or the path of a JSON file."""
+"""Anything accepted as a config: a config, a mapping of its keys, or a path of a JSON file."""
 
 
 _MISPLACED: Final = (
@@ -187,11 +187,11 @@ _MISPLACED: Final = (
     "sparsity_init",
     "sample_size",
 )
-"""Keys of algorithms and inputs that no script has for itself: at the top they are mistakes."""
+"""Keys of algorithms and inputs that no script uses itself: at the top they are mistakes."""
 
 
 def _is_users(key: object, known: Iterable[str]) -> bool:
-    """Return whether `key` is none of ours, nor one misspelt or out of place."""
+    """Return whether `key` is none of ours, not even misspelt or misplaced."""
     if key in _MISPLACED:
         return False
     nearly = 0.8
@@ -210,19 +210,19 @@ def _source(path: str | os.PathLike[str]) -> str:
 
 
 def read_config_file(path: str | os.PathLike[str]) -> object:
-    """Return what stands in the JSON file at `path`, with comments and last commas allowed.
+    """Return the content of the JSON file at `path`; comments and trailing commas are allowed.
 
     Raises:
         ConfigError: it cannot be read, is not JSON, or an object names a key twice.
     """
     source = _source(path)
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")  # Windows' editors write the mark
+        text = Path(path).read_text(encoding="utf-8-sig")  # Windows editors write a BOM
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{source} cannot be read: {error}. Give the path of a JSON file in UTF-8."
         ) from error
-    # blanks for comments, so that a line and column in an error are those of the file
+    # replace comments by blanks, so lines and columns in errors match the file
     bare = _COMMENT.sub(lambda m: m[1] or re.sub(r"[^\n]", " ", m[0]), text)
     bare = _LAST_COMMA.sub(lambda m: m[1] or " ", bare)
     twice: list[Fault] = []
@@ -231,7 +231,9 @@ def read_config_file(path: str | os.PathLike[str]) -> object:
         keys = [key for key, _ in pairs]
         repeated = sorted({key for key in keys if keys.count(key) > 1})
         twice.extend(
-            Fault(path=key, problem="the key stands twice in one object, and only one can hold.")
+            Fault(
+                path=key, problem="the key is given twice in one object, and only one can count."
+            )
             for key in repeated
         )
         return dict(pairs)

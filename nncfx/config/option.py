@@ -1,10 +1,10 @@
-"""Options: the fields of config dataclasses, with what the JSON Schema says of them."""
+"""Options: fields of config dataclasses, with their JSON Schema keywords."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nncfx.json_codec import Limits as Limits  # noqa: PLC0414 (handed on to configs)
+from nncfx.json_codec import Limits as Limits  # noqa: PLC0414 (re-exported for configs)
 
 _KEY = "nncfx.option"
 
@@ -15,16 +15,16 @@ LEVEL = Limits(minimum=0, below=1)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptionSpec:
-    """What an option means beyond its type.
+    """The meaning of an option beyond its type.
 
     Attributes:
         doc: One sentence for the schema and for error messages.
         limits: Bounds of the number, or of each number of a list.
-        single: A list of one may be written as the item itself.
-        refused: Values that NNCF knows and nncfx does not support, with the reason.
-        tagged: The admissible classes by the value of their key `algorithm`, looked up late.
-        refused_tags: The values of `algorithm` that NNCF knows and nncfx does not support.
-        schema: The JSON Schema of a value that stays as JSON has it, instead of one by its type.
+        single: A list with one item may be written as the item itself.
+        refused: Values that NNCF supports and nncfx does not, with the reason.
+        tagged: The allowed classes by the value of their key `algorithm`, looked up late.
+        refused_tags: The values of `algorithm` that NNCF supports and nncfx does not.
+        schema: The JSON Schema of a raw JSON value, instead of the schema of its type.
     """
 
     doc: str
@@ -54,5 +54,5 @@ def options_of(cls: type) -> "list[dataclasses.Field[Any]]":
 def spec_of(field: "dataclasses.Field[Any]") -> OptionSpec:
     """Return the spec that `option` or `required` gave `field`."""
     spec = field.metadata[_KEY]
-    assert isinstance(spec, OptionSpec)  # noqa: S101 (option and required put nothing else)
+    assert isinstance(spec, OptionSpec)  # noqa: S101 (set by option and required)
     return spec

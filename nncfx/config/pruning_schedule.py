@@ -1,4 +1,4 @@
-"""The schedule of pruning: what the configs of several algorithms share."""
+"""The pruning schedule that the configs of several algorithms share."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -12,8 +12,8 @@ from nncfx.config.registry import InitializedAlgorithmConfig
 from nncfx.config.section import Section
 
 Budget: TypeAlias = Literal["groups", "macs", "parameters", "latency"]
-"""Of what a level is a fraction: channel groups, multiply-accumulates, parameters, or the latency
-that a table predicts."""
+"""The quantity of which a level is a fraction: channel groups, multiply-accumulates, parameters,
+or the latency predicted by a table."""
 
 Importance: TypeAlias = Literal[
     "L2",
@@ -27,7 +27,7 @@ Importance: TypeAlias = Literal[
     "APoZ",
     "HRank",
 ]
-"""How groups are scored: by weights that produce them, by norms' scales, by activations."""
+"""How groups are scored: by their producers' weights, by scales of norms, by activations."""
 
 OF_DATA = frozenset({"APoZ", "HRank", "mean_activation"})
 _NO_GRADIENTS = (
@@ -57,17 +57,17 @@ class PruningParams(Section):
     )
     pruning_parameters_target: float | None = option(
         None,
-        "the fraction of the model's parameters that is removed at the end (ours, not NNCF's)",
+        "the fraction of the model's parameters that is removed at the end (nncfx only)",
         limits=LEVEL,
     )
     pruning_latency_target: float | None = option(
         None,
         "the fraction of the latency, as 'latency_table' predicts it, that is removed at the "
-        "end (ours)",
+        "end (nncfx only)",
         limits=LEVEL,
     )
     latency_table: str | None = option(
-        None, "the file of measured modules that 'pruning_latency_target' reads (ours)"
+        None, "the file of measured modules that 'pruning_latency_target' reads (nncfx only)"
     )
     num_init_steps: int = option(
         0, "epochs of training without pruning at the start", limits=Limits(minimum=0)
@@ -93,8 +93,8 @@ class PruningParams(Section):
     )
     group_lasso: float = option(
         0.0,
-        "the weight of a penalty on the norm of each group that may be removed, until the target "
-        "is reached: groups shrink before they are removed (ours)",
+        "the weight of a penalty on the norm of each group that may be removed, until the "
+        "target is reached: groups shrink before they are removed (nncfx only)",
         limits=Limits(minimum=0),
     )
     prune_batch_norms: bool = option(
@@ -102,9 +102,9 @@ class PruningParams(Section):
     )
     form: Literal["class", "auto"] = option(
         "class",
-        "whether channels are kept if the model's own code contains their number. 'class' "
-        "keeps them, so thinning keeps the class of every module; 'auto' prunes them, so "
-        "thinning makes graph modules of some (ours)",
+        "whether channels are kept if the model's own code contains their number. 'class' keeps "
+        "them, so thinning keeps the class of every module; 'auto' prunes them, so thinning "
+        "makes graph modules of some (nncfx only)",
     )
 
     @property
@@ -114,25 +114,25 @@ class PruningParams(Section):
 
     @property
     def target_key(self) -> str:
-        """Return the key of the target that is given, `pruning_target` if none is."""
+        """Return the key of the given target, `pruning_target` by default."""
         given = (key for key in _BUDGETS if getattr(self, key) is not None)
         return next(given, "pruning_target")
 
     @property
     def budget(self) -> Budget:
-        """Return of what the level is a fraction."""
+        """Return the quantity of which the level is a fraction."""
         return _BUDGETS[self.target_key]
 
     @property
     def target(self) -> float:
-        """Return the level at the end, a fraction of the budget."""
+        """Return the final level, a fraction of the budget."""
         default = 0.5
         given: float | None = getattr(self, self.target_key)
         return default if given is None else given
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of several targets at once, and of a table without its target."""
+        """Yield the faults of several targets, and of a table without its target."""
         if (self.pruning_latency_target is None) != (self.latency_table is None):
             yield Fault(
                 path="latency_table",
@@ -143,7 +143,7 @@ class PruningParams(Section):
         for other in others:
             yield Fault(
                 path=other,
-                problem=f"stands beside '{first}'; a schedule has one target. Keep one of the "
+                problem=f"is given with '{first}'; a schedule has one target. Keep one of the "
                 "two.",
             )
 

@@ -1,6 +1,6 @@
-"""The registry of algorithm configs: which `algorithm` names a config may use.
+"""The registry of algorithm configs: the `algorithm` names that a config may use.
 
-The layer of configs knows no algorithm: each brings its config class along, and enters it here
+The config package is independent of algorithms: each algorithm registers its config class here
 when `nncfx.config.discovery` imports it.
 """
 
@@ -26,10 +26,10 @@ class AlgorithmConfig(Section):
 
     Attributes:
         algorithm: The value of the key `algorithm`; each subclass sets its own.
-        has_scopes: Whether the algorithm works on some operations only, so that the scopes of the
-            whole config hold for it.
-        from_data: What is found from calibration samples, and what a config says to do without.
-        removes_channels: Whether it leaves dead channels behind, which `nncfx.thin` removes.
+        has_scopes: Whether the algorithm applies to a part of the operations, so that the scopes
+            of the whole config hold for it.
+        from_data: What is computed from calibration samples, and how a config can avoid it.
+        removes_channels: Whether it leaves dead channels, which `nncfx.thin` removes.
     """
 
     algorithm: ClassVar[str]
@@ -53,20 +53,20 @@ class AlgorithmConfig(Section):
 
     @property
     def lr_multiplier(self) -> float:
-        """What the learning rate of the algorithm's own parameters is multiplied by."""
+        """The factor on the learning rate of the algorithm's own parameters."""
         return 1.0
 
     @property
     def depends_on_device(self) -> bool:
-        """Whether the `target_device` of the whole config changes what the algorithm does."""
+        """Whether the `target_device` of the whole config affects the algorithm."""
         return False
 
     def with_scopes(self, resolve: ScopeResolver) -> Self:
-        """Return this with its scopes resolved; one that has scopes in other keys adds those."""
+        """Return this with its scopes resolved; override it if other keys have scopes."""
         return with_scopes(self, "", resolve)
 
     def within(self, device: str, lr_multiplier: float | None) -> Self:  # noqa: ARG002 (for others)
-        """Return this with what the whole config says where this does not say it itself.
+        """Return this with defaults from the whole config for keys that it does not set.
 
         Args:
             device: The `target_device`.
@@ -76,12 +76,12 @@ class AlgorithmConfig(Section):
 
     @property
     def calibration_samples(self) -> int:
-        """How many examples the algorithm itself sees before training; most need none."""
+        """How many examples the algorithm itself needs before training; usually none."""
         return 0
 
     @property
     def adaptation_samples(self) -> int:
-        """How many examples batch norms see before training."""
+        """How many examples batch norms need before training."""
         return 0
 
 
@@ -129,17 +129,17 @@ _registered: dict[str, type[AlgorithmConfig]] = {}
 def algorithm_configs() -> Mapping[str, type[AlgorithmConfig]]:
     """Return the config classes by the name of their algorithm, in order of registration.
 
-    The first call looks for them, in nncfx and in installed packages.
+    The first call searches nncfx and installed packages for them.
     """
     find_algorithms(_registered)
     return MappingProxyType(_registered)
 
 
 def register_algorithm_config(cls: type[C]) -> type[C]:
-    """Make `cls` known by its `algorithm`; use it as a class decorator.
+    """Register `cls` by its `algorithm`; use it as a class decorator.
 
     Raises:
-        ArgumentError: `cls` names no algorithm or is no dataclass, or another class has that name.
+        ArgumentError: `cls` has no algorithm name or is not a dataclass, or the name is taken.
     """
     name = inspect.getattr_static(cls, "algorithm", None)
     if not isinstance(name, str) or not name:
@@ -149,7 +149,7 @@ def register_algorithm_config(cls: type[C]) -> type[C]:
         )
     if any(isinstance(one, dataclasses.Field) for one in vars(cls).values()):
         raise ArgumentError(
-            f"{cls.__name__} has options and is no dataclass. Write "
+            f"{cls.__name__} has options and is not a dataclass. Write "
             "'@dataclasses.dataclass(frozen=True, kw_only=True)' right above the class."
         )
     owner = config_module(name)
@@ -169,5 +169,5 @@ def _taken(name: str, owner: str) -> ArgumentError:
 
 
 def unregister_algorithm_config(name: str) -> None:
-    """Forget the config class of `name`; nothing happens if none is known."""
+    """Remove the config class of `name`; does nothing if there is none."""
     _registered.pop(name, None)

@@ -1,7 +1,7 @@
 """The JSON Schema (draft 2020-12) of a config dataclass, generated from it.
 
-One keyword is ours and means nothing to other readers: `x-nncfx-refused` lists what NNCF knows
-and nncfx does not support, with the reason.
+One keyword is our own, and other readers ignore it: `x-nncfx-refused` lists features of NNCF that
+nncfx does not support, with the reason.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ _SCALARS: Mapping[type, str] = {bool: "boolean", int: "integer", float: "number"
 def schema_of(cls: type) -> Mapping[str, Any]:
     """Return the schema of the config dataclass `cls`, nested ones under `$defs`.
 
-    Parts of it are kept for the next one: it is not to be changed.
+    Parts of it are cached: do not change it.
     """
     definitions: dict[str, Mapping[str, Any]] = {}
     missing = [cls]
@@ -40,7 +40,7 @@ def schema_of(cls: type) -> Mapping[str, Any]:
 
 
 def item_type(hint: Any) -> Any:  # noqa: ANN401 (a type hint)
-    """Return `hint` without None, and the item's type of a tuple of any length.
+    """Return `hint` without None, or the item type of a tuple of any length.
 
     >>> item_type(tuple[str, ...] | None), item_type(int)
     (<class 'str'>, <class 'int'>)
@@ -51,12 +51,12 @@ def item_type(hint: Any) -> Any:  # noqa: ANN401 (a type hint)
 
 
 def _is_union(hint: Any) -> bool:  # noqa: ANN401 (a type hint)
-    # a union with a Literal is of the older kind
+    # a union with a Literal has the older type
     return isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
 
 
 def is_list(hint: Any) -> bool:  # noqa: ANN401 (a type hint)
-    """Return whether `hint`, None aside, is a tuple of any length."""
+    """Return whether `hint`, without None, is a tuple of any length."""
     parts = typing.get_args(hint) if _is_union(hint) else (hint,)
     return any(typing.get_origin(part) is tuple for part in parts)
 
@@ -67,7 +67,7 @@ def _reference(cls: type) -> dict[str, Any]:
 
 @functools.cache
 def _is_fixed(cls: type) -> bool:
-    """Return whether its schema stays: which algorithms there are may change."""
+    """Return whether its schema is constant: the set of algorithms can change."""
     return all(spec_of(one).tagged is None for one in options_of(cls))
 
 
@@ -79,14 +79,14 @@ class _Own(NamedTuple):
 
     @classmethod
     def of(cls, section: type) -> Self:
-        """Return those of the config dataclass `section`."""
+        """Build it for the config dataclass `section`."""
         nested: list[type] = []
         return cls(_object_schema(section, nested), nested)
 
     @classmethod
     @functools.cache
     def kept(cls, section: type) -> Self:
-        """Return the same, made once."""
+        """Return the same from a cache."""
         return cls.of(section)
 
 
@@ -153,9 +153,9 @@ def _item_schema(
 def _tagged_schema(
     classes: Mapping[str, type], refused: Mapping[str, str], nested: list[type]
 ) -> dict[str, Any]:
-    """Return a schema that picks the class by the value of `algorithm`.
+    """Return a schema that selects the class by the value of `algorithm`.
 
-    With if/then, an error of an item is reported at its own place, where anyOf would only say
+    With if/then, an error of an item is reported at its own place, while anyOf would only report
     that no alternative fits.
     """
     nested += classes.values()
@@ -175,6 +175,6 @@ def _tagged_schema(
 
 
 def _at_most_one(tag: str) -> dict[str, Any]:
-    """Return the schema of a list that names the algorithm `tag` at most once."""
+    """Return the schema of a list that contains the algorithm `tag` at most once."""
     item = {"type": "object", "required": [TAG], "properties": {TAG: {"const": tag}}}
     return {"contains": item, "minContains": 0, "maxContains": 1}

@@ -1,4 +1,4 @@
-"""A scheme by name. Ours, not NNCF's."""
+"""The config of a scheme by name. An addition to NNCF's configs."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -65,7 +65,7 @@ class SchemeConfig(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of keys that the scheme does not know."""
+        """Yield the faults of keys that the scheme does not have."""
         for key in self.settings:
             if key not in KEYS_OF_SCHEMES[self.name]:
                 known = ", ".join(sorted(KEYS_OF_SCHEMES[self.name])) or "none"
@@ -76,6 +76,6 @@ class SchemeConfig(Section):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The keys that are given, beside the name."""
+        """The given keys, without the name."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {key: one for key, one in values.items() if key != "name" and one not in (None, ())}

@@ -1,4 +1,4 @@
-"""The config of a search: what Condensa's Listing 1 says in Python. Ours, not NNCF's."""
+"""The config of a search, like Condensa's Listing 1. An addition to NNCF's configs."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ class DCRecovery(Section):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The keys with their values, as the recovery of this name takes them."""
+        """The keys with their values, as arguments of the recovery of this name."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
@@ -126,19 +126,19 @@ class SearchedScheme(SchemeConfig):
     @property
     @override
     def settings(self) -> dict[str, Any]:
-        """The keys that are given and fixed, beside the name."""
+        """The given, fixed keys, without the name."""
         given = super().settings
         return {key: one for key, one in given.items() if key not in ("level", "choices")}
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of the scheme, of a range, and of choices that are none."""
+        """Yield the faults of the scheme, of a range, and of invalid choices."""
         yield from super().rules()
         if self.level and (len(self.level) != 2 or self.level[0] >= self.level[1]):  # noqa: PLR2004 (two ends)
             yield Fault(
                 path="level",
-                problem=f"{list(self.level)} is no range: give the lowest and the highest level, "
-                "such as [0.3, 0.9].",
+                problem=f"{list(self.level)} is not a range: give the lowest and the highest "
+                "level, such as [0.3, 0.9].",
             )
         for key, values in (self.choices or {}).items():
             if key not in KEYS_OF_SCHEMES[self.name] or key in self.settings:
@@ -147,10 +147,10 @@ class SearchedScheme(SchemeConfig):
                     path=f"choices.{key}",
                     problem=f"of '{self.name}' can be chosen: {known or 'nothing'}. Take it out.",
                 )
-            elif len(values) < 2 or len(set(values)) != len(values):  # noqa: PLR2004 (one is none)
+            elif len(values) < 2 or len(set(values)) != len(values):  # noqa: PLR2004 (one is no choice)
                 yield Fault(
                     path=f"choices.{key}",
-                    problem=f"{values} is no choice: give at least two different values.",
+                    problem=f"{values} is not a choice: give at least two different values.",
                 )
 
 
@@ -164,7 +164,7 @@ _OBJECTIVES: Final = [
 class SearchConfig(Section):
     """A search for a level, or in a space, as `nncfx.Compressor.from_config` runs it.
 
-    There is a space once a scheme has a `level` or `choices` of its own.
+    It searches a space if a scheme has its own `level` or `choices`.
 
     Source: Condensa (Joseph et al. 2020), Listing 1.
     """
@@ -194,7 +194,7 @@ class SearchConfig(Section):
         default=False,
         doc="whether each trial begins with the weights of the nearest finished trial",
     )
-    stop_hopeless: bool = option(default=False, doc="whether trials without prospect end early")
+    stop_hopeless: bool = option(default=False, doc="whether hopeless trials end early")
     tolerance: float = option(
         0.01, "how closely levels are resolved", limits=Limits(above=0, maximum=0.25)
     )
@@ -220,7 +220,7 @@ class SearchConfig(Section):
 
     @property
     def is_own(self) -> bool:
-        """Whether the objective is one of the user's, named as code."""
+        """Whether the objective is the user's own code."""
         return ":" in self.objective
 
     @property
@@ -230,7 +230,7 @@ class SearchConfig(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of an objective, of its table, and of a reserve above the budget."""
+        """Yield the faults of an objective, of its table, and of a margin above the budget."""
         if not self.is_own and self.objective not in _OBJECTIVES:
             yield Fault(
                 path="objective",
@@ -254,6 +254,6 @@ class SearchConfig(Section):
         if self.margin is not None and self.margin > self.eps:
             yield Fault(
                 path="margin",
-                problem=f"{self.margin} lies above 'eps', which is {self.eps}: a reserve is part "
+                problem=f"{self.margin} is above 'eps', which is {self.eps}: a reserve is part "
                 "of the budget. Lower it.",
             )

@@ -1,4 +1,4 @@
-"""Sections: config dataclasses that are valid by construction and survive JSON."""
+"""Sections: config dataclasses that are valid by construction and convert to and from JSON."""
 
 import copy
 import dataclasses
@@ -14,14 +14,14 @@ from nncfx.config.option import options_of, spec_of
 from nncfx.config.schema import TAG, is_list, item_type, schema_of
 
 ScopeResolver: TypeAlias = Callable[[str, str], str | None]
-"""Takes the path of a scope in the config and the scope; returns how it is spelt in the model, or
-None where it is left out."""
+"""Maps the path of a scope in the config and the scope to its spelling in the model; None if the
+scope is left out."""
 
 _REPLACED: Final = re.compile(r"NNCF(?=Conv|Linear|BatchNorm|GroupNorm|LayerNorm|Embedding)")
 
 
 class _Scoped(Protocol):
-    """A dataclass with the scopes that most sections have."""
+    """A dataclass with the two common keys for scopes."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -40,18 +40,18 @@ R = TypeVar("R", bound=_Scoped)
 class Section:
     """One object of a config.
 
-    A subclass declares its keys with `option` and `required`; it may override `rules`. Building
-    one, from Python or from JSON, checks the schema and the rules and raises `ConfigError` with
-    all faults at once.
+    A subclass declares its keys with `option` and `required`; it may override `rules`.
+    Constructing it, from Python or from JSON, checks the schema and the rules and raises
+    `ConfigError` with all faults together.
 
     Attributes:
-        refused: Keys that NNCF knows and nncfx does not support, with the reason.
+        refused: Keys that NNCF supports and nncfx does not, with the reason.
     """
 
     refused: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
-        """Turn lists into tuples, then check.
+        """Convert lists to tuples, then check.
 
         Raises:
             ConfigError: a value has the wrong type or range, or breaks a rule.
@@ -65,7 +65,7 @@ class Section:
             raise config_error(faults, f"The {type(self).__name__}")
 
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults that a schema cannot tell: those between the keys of this object."""
+        """Yield the faults that a schema cannot express: those between keys of this object."""
         yield from ()
 
     @classmethod
@@ -83,7 +83,7 @@ class Section:
         return read_section(cls, data, "The config")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all keys with their values as JSON knows them; unset ones (None) are left out."""
+        """Return all keys with their values as JSON values; unset ones (None) are left out."""
         return self._options()
 
     def _options(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Section:
 
 
 def read_section(cls: type[S], data: object, source: str) -> S:
-    """Return the `cls` that `data` describes.
+    """Return an object of `cls` from `data`.
 
     Raises:
         ConfigError: `data` has faults; the message names `source` and lists every one with its
@@ -107,14 +107,14 @@ def read_section(cls: type[S], data: object, source: str) -> S:
 
 
 def section_faults(cls: type[Section], data: object) -> list[Fault]:
-    """Return what is wrong with `data` as a `cls`; nothing where `read_section` takes it."""
+    """Return the faults of `data` as a `cls`; empty if `read_section` accepts it."""
     return _read(cls, data)[1]
 
 
 def as_in_torch(name: str) -> str:
-    """Return `name` with the classes that NNCF put in place of torch's spelt as torch has them.
+    """Return `name` with NNCF's replacements of torch classes renamed to torch's classes.
 
-    Configs of NNCF name `NNCFConv2d[0]`, because it exchanged the modules; here they stay.
+    NNCF's configs contain names like `NNCFConv2d[0]`, because it replaces modules; nncfx does not.
 
     >>> as_in_torch("Net/NNCFConv2d[0]/conv2d_0")
     'Net/Conv2d[0]/conv2d_0'
@@ -123,7 +123,7 @@ def as_in_torch(name: str) -> str:
 
 
 def with_scopes(section: R, path: str, resolve: ScopeResolver) -> R:
-    """Return `section`, which stands at `path`, with its two kinds of scopes resolved."""
+    """Return `section`, which is at `path`, with its two kinds of scopes resolved."""
     targets = section.target_scopes
     if targets is not None:
         targets = resolved_scopes(join(path, "target_scopes"), targets, resolve)
@@ -140,16 +140,16 @@ def resolved_scopes(path: str, scopes: Iterable[str], resolve: ScopeResolver) ->
 def _read(cls: type[S], data: object) -> tuple[S | None, list[Fault]]:
     faults: list[Fault] = []
     plain = _plain(data, "", faults)
-    # zero stands for what is no number, and may be out of range
+    # zero replaces a value that is not a number, and can be out of range
     replaced = {one.path for one in faults}
     faults += [one for one in schema_faults(plain, schema_of(cls)) if one.path not in replaced]
     return _construct(cls, plain, "", faults), faults
 
 
 def _construct(cls: type[S], data: object, path: str, faults: list[Fault]) -> S | None:
-    """Return the `cls` of `data`, None where the schema refuses it; append faults of rules.
+    """Return the `cls` of `data`, None if the schema rejects it; append faults of rules.
 
-    Rules run wherever the object's own keys are sound, so that one mistake does not hide another.
+    Rules run on every object whose own keys are valid, so one mistake does not hide another.
     """
     if not isinstance(data, Mapping):
         return None
@@ -175,7 +175,7 @@ def _rule_faults(section: Section, *, is_sound: bool) -> list[Fault]:
     except (AttributeError, TypeError):
         if is_sound:
             raise
-        # a rule has read a value below, whose type is a fault that is told already
+        # a rule has read a nested value of wrong type, which is already reported
         return []
 
 
@@ -185,7 +185,7 @@ def _value(
     value: object,
     at: tuple[str, list[Fault]],
 ) -> object:
-    """Return the Python value of the JSON `value` of `field`, which stands `at` (path, faults)."""
+    """Return the Python value of the JSON `value` of `field`, which is `at` (path, faults)."""
     path, faults = at
     if spec_of(field).schema is not None:
         return value
@@ -228,7 +228,7 @@ def _is_at_or_below(path: str, place: str) -> bool:
 
 
 def _plain(data: object, path: str, faults: list[Fault]) -> object:
-    """Return `data` with tuples as lists; append what JSON cannot hold to `faults`."""
+    """Return `data` with tuples as lists; append faults for values that JSON cannot hold."""
     if isinstance(data, Mapping):
         odd = [key for key in data if not isinstance(key, str)]
         faults += [

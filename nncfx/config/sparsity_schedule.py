@@ -1,4 +1,4 @@
-"""The schedule of sparsity: what the configs of several algorithms share."""
+"""The sparsity schedule that the configs of several algorithms share."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ SparsityScheduleName: TypeAlias = Literal[
     "polynomial", "exponential", "adaptive", "multistep", "cubic", "constant"
 ]
 """NNCF's schedules, and two of ours: cubic is polynomial, concave, of power 3 (Zhu and Gupta,
-2017); constant is the target from the first epoch."""
+2017); constant is the target from the first epoch on."""
 
 _FREEZE_EPOCH: Final = 100
 """NNCF's default."""
@@ -31,7 +31,7 @@ _READERS: Final = {
     "power": ("polynomial",),
     "concave": ("polynomial",),
 }
-"""The schedules that read a key, where not all do."""
+"""The schedules that use a key, for keys that not all use."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,18 +100,18 @@ class SparsityParams(Section):
 
     @property
     def freeze_epoch(self) -> int:
-        """The epoch from which the masks are frozen; by default, the schedule has ended then."""
+        """The epoch from which the masks are frozen; by default, the end of the schedule."""
         if self.sparsity_freeze_epoch is not None:
             return self.sparsity_freeze_epoch
         ends = {
             "multistep": max(self.multistep_steps, default=0),
-            "adaptive": 0,  # no epoch is known
+            "adaptive": 0,  # its end is unknown
             "constant": 0,
         }
         return max(_FREEZE_EPOCH, ends.get(self.schedule, self.sparsity_target_epoch))
 
     def unread(self) -> list[str]:
-        """Return the keys that were set, and that the schedule does not read."""
+        """Return the keys that are set but not used by the schedule."""
         return [
             one.name
             for one in dataclasses.fields(self)
@@ -126,7 +126,7 @@ class SparsityParams(Section):
             yield Fault(
                 path="update_per_optimizer_step",
                 problem="an adaptive schedule looks at the sparsity once an epoch and has no "
-                "level between. Remove the key.",
+                "level in between. Remove the key.",
             )
         if self.schedule != "multistep":
             return
@@ -146,19 +146,19 @@ class SparsityParams(Section):
 
 
 class RisingSparsity:
-    """What configs share whose level rises from `sparsity_init` by the schedule of `params`."""
+    """Mixin of configs whose level rises from `sparsity_init` by the schedule of `params`."""
 
     sparsity_init: float
     params: SparsityParams
 
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of a schedule that would lead downwards."""
+        """Yield the fault of a decreasing schedule."""
         initial, params = self.sparsity_init, self.params
-        # the levels of a multistep schedule are all given
+        # a multistep schedule lists all its levels
         if params.schedule != "multistep" and initial > params.sparsity_target:
             yield Fault(
                 path="sparsity_init",
-                problem=f"{initial} lies above 'params.sparsity_target', which is "
+                problem=f"{initial} is above 'params.sparsity_target', which is "
                 f"{params.sparsity_target}; a level never falls during training. Lower "
                 "'sparsity_init' or raise 'params.sparsity_target'.",
             )

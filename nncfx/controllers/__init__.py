@@ -1,4 +1,4 @@
-"""Builders and controllers, and what they share: schedules, masks, losses, statistics."""
+"""Builders and controllers, with their schedules, masks, losses and statistics."""
 
 from nncfx.controllers.base.builder import (
     Builder,

@@ -1,4 +1,4 @@
-"""Several controllers as one: `CompositeController`."""
+"""`CompositeController`, which combines several controllers."""
 
 import contextlib
 import functools
@@ -19,10 +19,10 @@ from nncfx.network import NNCFNetwork
 
 @final
 class CompositeController(Controller):
-    """Several controllers as one.
+    """Combines several controllers.
 
-    The loss is the sum of the parts' losses. The level is the highest level of the parts, 0
-    without any; setting it sets every part.
+    The loss is the sum of the parts' losses. The level is the highest level of the parts, or 0
+    without parts; setting it sets all parts.
     """
 
     def __init__(self, model: nn.Module, parts: Sequence[Controller]) -> None:
@@ -32,7 +32,7 @@ class CompositeController(Controller):
         self._watch.algorithm = ", ".join(one.algorithm for one in parts if one.needs_loss)
         composite = CompositeScheduler({one.algorithm: one.scheduler for one in parts})
         for part in parts:
-            # what a part sees is a call of the whole
+            # calls of a part count as calls of the composite
             part._watch = self._watch  # noqa: SLF001 (its own parts)
             part._composite = composite  # noqa: SLF001 (its own parts)
         self.scheduler = composite

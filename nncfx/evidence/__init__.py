@@ -1,4 +1,4 @@
-"""What a compression run claims and what it rests on, as plain data."""
+"""The claims and the evidence of a compression run, as plain data."""
 
 from nncfx.evidence.evidence import Curve, Evidence, LayerRow, ModelFacts, Sample, StudyEvidence
 from nncfx.evidence.exported import ExportedFile

@@ -1,6 +1,6 @@
-"""What a compression run claims and what it rests on, as plain data.
+"""The claims and the evidence of a compression run, as plain data.
 
-The report, the command line and a later reader see only this: no model, no torch.
+The report, the command line and later readers only use this: no model, no torch.
 """
 
 import dataclasses
@@ -23,21 +23,21 @@ STAGES = ("dense", "accuracy", "objective")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What was measured of one model.
+    """The measurements of one model.
 
     Attributes:
-        accuracy: The metric on held-out data; a fraction in [0, 1] where it is accuracy.
-        parameters: Number of parameter elements, zeros included.
+        accuracy: The metric on held-out data; a fraction in [0, 1] for accuracy.
+        parameters: Number of parameter elements, including zeros.
         nonzero: Number of parameter elements that are not zero.
         macs: Multiply-accumulates of one forward of one example.
         footprint_bytes: Bytes of the non-zero parameters (Condensa's definition).
         file_bytes: Bytes of the model as a file: of the dense one as safetensors, of the
-            compressed one as `.nncfx`; None where none was written.
-        packed_bytes: Bytes of the model as `.nncfx`, dense or compressed, so that like is compared
-            with like; None in evidence of earlier versions.
-        latency_ms: Median time of one forward, in milliseconds; None where not timed.
-        latency_interval_ms: Ends of the interval of that median; None where not timed.
-        throughput: Examples per second; None where not timed.
+            compressed one as `.nncfx`; None if none was written.
+        packed_bytes: Bytes of the model as `.nncfx`, dense or compressed, for a fair comparison;
+            None in evidence of earlier versions.
+        latency_ms: Median time of one forward, in milliseconds; None if not timed.
+        latency_interval_ms: Ends of the interval of that median; None if not timed.
+        throughput: Examples per second; None if not timed.
     """
 
     accuracy: float
@@ -57,19 +57,19 @@ class Sample:
     """One evaluation of one level, or of one candidate of a space.
 
     Attributes:
-        number: Position in the order of evaluation; the dense model of a search of a level is 0.
+        number: Position in the order of evaluation; in a search of a level the dense model is 0.
         stage: "dense" (level 0), "accuracy" (Condensa's first stage) or "objective" (its second).
-        level: The level that was tried, in [0, 1).
-        accuracy: The metric that was reached; None where it was not measured.
-        objective: The objective that was reached; None where it was not measured.
+        level: The evaluated level, in [0, 1).
+        accuracy: Its metric; None if not measured.
+        objective: Its objective; None if not measured.
         state: "done", as in the search's journal; every other state counts as failed.
         seconds: Wall time of the evaluation.
-        error: Why it failed; None where it is not known or did not.
-        standard_error: Of the accuracy against the dense model's; None where it is not known.
-        parameters: Parameter elements of the model that was tried; None where not counted.
-        macs: Its multiply-accumulates for one example; None where not counted.
-        footprint_bytes: Bytes of its non-zero parameters; None where not counted.
-        candidate: What was tried, as a person would write it; "" where its level says it all.
+        error: Why it failed; None if it did not, or if unknown.
+        standard_error: Of the accuracy against the dense model's; None if unknown.
+        parameters: Parameter elements of the evaluated model; None if not counted.
+        macs: Its multiply-accumulates for one example; None if not counted.
+        footprint_bytes: Bytes of its non-zero parameters; None if not counted.
+        candidate: The candidate in words; "" if the level describes it.
 
     Raises:
         ArgumentError: The stage is not one of `STAGES`.
@@ -90,7 +90,7 @@ class Sample:
     candidate: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a stage that no part of the report would show."""
+        """Refuse a stage that the report does not know."""
         if self.stage not in STAGES:
             raise ArgumentError(
                 f"The stage of sample {self.number} is {self.stage!r}; a search has the stages "
@@ -99,7 +99,7 @@ class Sample:
 
     @property
     def is_done(self) -> bool:
-        """Whether the evaluation ended as it should."""
+        """Whether the evaluation ended successfully."""
         return self.state == "done"
 
 
@@ -132,26 +132,26 @@ class StudyEvidence:
 
     Attributes:
         name: Name of the study, unique in the evidence.
-        scheme: The scheme, as a person would write it.
-        recovery: How accuracy was recovered, as a person would write it.
-        objective_name: What was optimized, such as "throughput".
+        scheme: The scheme, in readable form.
+        recovery: The recovery method, in readable form.
+        objective_name: The objective, such as "throughput".
         objective_unit: Its unit, such as "images/s".
         maximize: Whether more of it is better.
         threshold: The accuracy below which a level is not admissible.
         dense_accuracy: The metric of the dense model.
         dense_objective: The objective of the dense model; None in a search of a space, which does
-            not try it.
-        samples: All evaluations of both stages, in the order of evaluation.
-        accuracy_curve: Model of accuracy over level; None where the search kept none.
-        objective_curve: Model of the objective over level; None where it kept none.
-        level_accuracy: The level at which the first stage ended (Condensa's s_acc); in a space
-            the chosen one.
-        chosen_level: The level that was chosen.
-        comparison: Direct compression, without recovery, where it was measured.
-        budget: How far the metric may fall below that of the evidence's dense model; None where
-            `dense_accuracy` less `threshold` is all that is known.
-        caution: Standard errors by which an accuracy must be above the threshold.
-        chosen: The number of the sample that was chosen of a space; None: all at `chosen_level`.
+            not evaluate it.
+        samples: All evaluations of both stages, in order.
+        accuracy_curve: Model of accuracy over level; None if the search has none.
+        objective_curve: Model of the objective over level; None if the search has none.
+        level_accuracy: The level at which the first stage ended (Condensa's s_acc); in a space the
+            chosen level.
+        chosen_level: The chosen level.
+        comparison: Direct compression, without recovery, if measured.
+        budget: How far the metric may fall below that of the evidence's dense model; None if only
+            `dense_accuracy` minus `threshold` is known.
+        caution: Standard errors by which an accuracy must exceed the threshold.
+        chosen: The number of the chosen sample of a space; None: all at `chosen_level`.
     """
 
     name: str
@@ -175,30 +175,30 @@ class StudyEvidence:
 
     @property
     def chosen_words(self) -> str:
-        """What was chosen of a space, as a person would write it; "" of a search of a level."""
+        """The choice in a space, in words; "" for a search of a level."""
         return next((one.candidate for one in self.samples if one.number == self.chosen), "")
 
     def is_chosen(self, sample: Sample) -> bool:
-        """Return whether it is the sample, or one of the samples, of what was chosen."""
+        """Return whether the sample is, or belongs to, the choice."""
         if self.chosen is None:
             return sample.level == self.chosen_level
         return sample.number == self.chosen
 
     def is_safe(self, sample: Sample) -> bool:
-        """Return whether a sample's accuracy is above the threshold, chance considered."""
+        """Return whether a sample's accuracy is above the threshold, allowing for noise."""
         if sample.accuracy is None:
             return False
         return sample.accuracy - self.caution * (sample.standard_error or 0.0) >= self.threshold
 
     @property
     def chosen_objective(self) -> float | None:
-        """The objective of what was chosen, as it was measured last; None if it was not."""
+        """The objective of the choice, as measured last; None if not measured."""
         found = (one.objective for one in reversed(self.samples) if self.is_chosen(one))
         return next((one for one in found if one is not None), None)
 
     @property
     def why_unchanged(self) -> str:
-        """Why no level above 0 was chosen, as a sentence; "" if one was, and of a space."""
+        """Why no level above 0 was chosen, as a sentence; "" if one was, or for a space."""
         if self.chosen is not None or self.chosen_level > 0:
             return ""
         tried = [one for one in self.samples if one.level > 0]
@@ -230,16 +230,16 @@ class LayerRow:
     Attributes:
         module: Name of the module, such as "layer1.0.conv1".
         kind: Its class, such as "Conv2d".
-        kernel: Its kernel as text, such as "3 x 3"; "" where it has none.
+        kernel: Its kernel as text, such as "3 x 3"; "" if it has none.
         in_channels_before: Input channels of the dense layer.
-        in_channels_after: Input channels of the compressed layer; 0 where it was removed.
+        in_channels_after: Input channels of the compressed layer; 0 if it was removed.
         channels_before: Output channels of the dense layer.
-        channels_after: Output channels of the compressed layer; 0 where it was removed.
+        channels_after: Output channels of the compressed layer; 0 if it was removed.
         macs_before: Multiply-accumulates of one example, dense.
         macs_after: The same, compressed.
         nonzero_before: Non-zero parameter elements, dense.
         nonzero_after: The same, compressed.
-        time_before_ms: Time of the dense layer in milliseconds; None where not timed.
+        time_before_ms: Time of the dense layer in milliseconds; None if not timed.
         time_after_ms: The same, compressed.
     """
 
@@ -260,33 +260,33 @@ class LayerRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Everything that a report of one run shows.
+    """Everything in the report of one run.
 
     Attributes:
         title: What was compressed, in a few words.
         created: When, in ISO 8601 with the offset from UTC.
-        metric: Name of the metric that `accuracy` holds, such as "accuracy".
+        metric: Name of the metric in `accuracy`, such as "accuracy".
         runtime: Where latency and throughput were measured, such as "onnxruntime".
-        machine: Facts of the machine; see `nncfx.evidence.machine.machine_facts`.
-        versions: Versions that matter; see `nncfx.evidence.machine.version_facts`.
-        dense: The model that came in.
-        compressed: The model that came out.
+        machine: Facts about the machine; see `nncfx.evidence.machine.machine_facts`.
+        versions: Relevant versions; see `nncfx.evidence.machine.version_facts`.
+        dense: The original model.
+        compressed: The compressed model.
         studies: The searches, in the order in which they ran.
         layers: The layers, in execution order.
         max_thinning_error: Largest relative difference of the outputs of the masked and the
-            thinned model on the same input; None where nothing was thinned.
-        files: What was written: a few words, then the path.
+            thinned model on the same input; None if nothing was thinned.
+        files: The written files: a few words, then the path.
         notes: Sentences that the reader must know.
-        file_accuracy: The metric of the compressed model as read back from its file; None
-            where none was written.
-        command: The command or script that made the run; "" where it is not known.
-        judgement: What data that chose nothing say of the loss; None in evidence of earlier
-            versions, whose accuracies may be of the data that chose.
-        batch: Examples of one timed call; None where it is not known.
-        threads: CPU threads of one timed call; None where the runtime chose, or nobody knows.
-        operations: The operations of the compressed model; none where it was not traced.
-        weights: The weights of its layers; none where they were not looked at.
-        exported: What was measured of the exported file; None where none was written.
+        file_accuracy: The metric of the compressed model as read back from its file; None if none
+            was written.
+        command: The command or script of the run; "" if unknown.
+        judgement: The loss on held-out data; None in evidence of earlier versions, whose
+            accuracies may be from the data that chose.
+        batch: Examples of one timed call; None if unknown.
+        threads: CPU threads of one timed call; None if the runtime chose, or if unknown.
+        operations: The operations of the compressed model; empty if it was not traced.
+        weights: The weights of its layers; empty if they were not inspected.
+        exported: The measurements of the exported file; None if none was written.
         state: "ended", or what an unfinished run is doing, in words.
     """
 
@@ -323,8 +323,8 @@ class Evidence:
         """Return the evidence that `to_json` wrote as `text`.
 
         Raises:
-            StorageError: The text is not JSON, is of another format or version, or a value
-                in it is missing, unknown or of another type; names its JSON path.
+            StorageError: The text is not JSON, has another format or version, or a value in it is
+                missing, unknown or of another type; names its JSON path.
         """
         body = load_object(text, "evidence")
         kind, version = body.pop("format", None), body.pop("version", None)
@@ -345,7 +345,7 @@ class Evidence:
 
     @staticmethod
     def check_place(path: Path) -> None:
-        """Refuse a file at `path` that is no evidence, before one is written there.
+        """Refuse to replace a file at `path` that is not an evidence file.
 
         Raises:
             StorageError: the file cannot be read, or is of another kind.
@@ -353,12 +353,12 @@ class Evidence:
         beginning = f'{{\n "format": "{EVIDENCE_FORMAT}"'
         if path.exists() and not read_text(path).startswith(beginning):
             raise StorageError(
-                f"'{path}' is no evidence of a run, and would be written over. Use another "
+                f"'{path}' is not the evidence of a run, and would be overwritten. Use another "
                 "folder, or move the file away."
             )
 
     def write(self, path: str | Path) -> Path:
-        """Write the evidence to `path`, whole or not at all, and return the path.
+        """Write the evidence to `path`, completely or not at all, and return the path.
 
         Raises:
             StorageError: The path cannot be written.
@@ -370,6 +370,6 @@ class Evidence:
         """Return the evidence in the file at `path`.
 
         Raises:
-            StorageError: The file cannot be read, or `from_json` refuses it.
+            StorageError: The file cannot be read, or `from_json` rejects it.
         """
         return cls.from_json(read_text(path))

@@ -1,25 +1,25 @@
-"""The exported file beside the dense model's, as plain data."""
+"""The exported file compared with the dense model's, as plain data."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedFile:
-    """What was measured of the file that a runtime reads; None where it was not.
+    """The measurements of the exported file; None if not measured.
 
     Attributes:
-        runtime: That measured it; "" where none did.
+        runtime: The runtime of the measurements; "" if there are none.
         bytes: Of the file.
-        dense_bytes: Of the dense model's, exported alike.
+        dense_bytes: Of the dense model's file, exported the same way.
         metric: Of the file, on the data that judge.
-        dense_metric: Of the dense model's.
+        dense_metric: Of the dense model's file.
         latency_ms: Median time of one call, in milliseconds.
-        dense_latency_ms: Of the dense model's.
-        batch: Examples of one such call.
-        threads: CPU threads that it may use; None where the runtime chose, too.
+        dense_latency_ms: Of the dense model's file.
+        batch: Examples per call.
+        threads: CPU threads per call; None if the runtime chose.
         speed_up: The dense model's time over the file's: the median over turns in which both were
-            timed, which differs from the ratio of both medians where the machine was busy.
-        is_clear: Whether the speed-up is more than chance.
+            timed, which differs from the ratio of the medians if the machine was busy.
+        is_clear: Whether the speed-up exceeds noise.
         is_inside: Whether the metric keeps the budget of the search.
     """
 

@@ -1,4 +1,4 @@
-"""How schemes, recovery methods and numbers are spelt: as a person would write them."""
+"""Formats schemes, recovery methods and numbers for people."""
 
 import dataclasses
 import re
@@ -9,7 +9,7 @@ _LARGE = 1000
 
 
 def number(value: float) -> str:
-    """Return `value` without an exponent: whole from 1000 on, else with four digits.
+    """Return `value` without an exponent: as an integer from 1000 on, else with four digits.
 
     >>> [number(x) for x in (299114, 253690.4, 1.67461, 0.0)]
     ['299,114', '253,690', '1.675', '0']
@@ -18,7 +18,7 @@ def number(value: float) -> str:
 
 
 def candidate_words(candidate: Mapping[str, float | int | str]) -> str:
-    """Return a candidate of a search as a person reads it.
+    """Return a candidate of a search in readable form.
 
     >>> candidate_words({"level": 0.48204321, "bits": 4})
     'level 0.482, bits 4'
@@ -30,11 +30,11 @@ def candidate_words(candidate: Mapping[str, float | int | str]) -> str:
 
 
 def spelt(value: object) -> str:
-    """Return `value` as the shortest call that makes it: defaults are left out.
+    """Return `value` as the shortest call that creates it, without defaults.
 
     The first field of a dataclass is written without its name, and always if it is a word; a
     function is written as its name. Anything else is written as its `repr`, without the memory
-    address, which changes with the process.
+    address, which differs between processes.
 
     >>> from nncfx.schemes import Compose, Prune, Quantize
     >>> spelt(Compose([Prune(), Quantize("float16")]))

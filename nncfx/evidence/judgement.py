@@ -1,15 +1,15 @@
-"""What data that chose nothing say of the model that was chosen."""
+"""The judgement of the chosen model on held-out data."""
 
 from dataclasses import dataclass
 
 from nncfx.evidence.formatting import number
 
-# a loss of exactly the budget is inside it, whatever the last bit says
+# a loss equal to the budget is inside it, despite rounding
 _ROUNDING = 1e-9
 
 
 def is_within(loss: float, budget: float) -> bool:
-    """Return whether a `loss` of the metric is inside its `budget`, but for the last bit.
+    """Return whether a `loss` of the metric is within its `budget`, up to rounding.
 
     >>> is_within(0.95 - 0.93, 0.02)
     True
@@ -19,20 +19,20 @@ def is_within(loss: float, budget: float) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The loss of the chosen model, and on what it was counted.
+    """The loss of the chosen model, and the data on which it was measured.
 
     Attributes:
-        loss: The metric of the dense model less that of the chosen one.
-        interval: What the loss on all such data lies in, with `confidence`; None where that
-            cannot be told from single batches.
-        confidence: Of the interval, in (0, 1). Of several models that were judged in turn, each
-            shares what is left to 1.
-        budget: How much loss is allowed.
-        examples: How many were judged on.
+        loss: The metric of the dense model minus that of the chosen one.
+        interval: An interval that contains the loss on all such data, with `confidence`; None if
+            it cannot be computed from single batches.
+        confidence: Of the interval, in (0, 1). If several models were judged, the remainder to 1
+            is divided among them.
+        budget: The allowed loss.
+        examples: Number of examples.
         held_out: Whether these data chose nothing.
-        data: What they are, in words, such as "testloader".
-        judged: How many models were judged in turn, the last being the chosen one, since those
-            before it were outside of the budget.
+        data: Description of the data, such as "testloader".
+        judged: How many models were judged one after the other; the last is the chosen one, since
+            those before it exceeded the budget.
     """
 
     loss: float
@@ -51,7 +51,7 @@ class Judgement:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the whole interval is on that side of the budget where the loss is."""
+        """Whether the whole interval is on the same side of the budget as the loss."""
         if self.interval is None:
             return False
         low, high = self.interval
@@ -59,7 +59,7 @@ class Judgement:
 
     @property
     def where(self) -> str:
-        """On what the loss was counted, and whether that had a part in the choice."""
+        """The data of the loss, and whether they took part in the choice, in words."""
         chose = "which chose nothing" if self.held_out else "which chose the model too: optimistic"
         if self.held_out and self.judged > 1:
             refused = self.judged - 1
@@ -67,7 +67,7 @@ class Judgement:
         return f"{self.examples:,} examples of {self.data}, {chose}"
 
     def words(self, metric: str) -> str:
-        """Return the loss with its interval, the budget, and on what it was counted."""
+        """Return the loss with its interval, the budget, and the data, in words."""
         interval = ""
         if self.interval is not None:
             low, high = map(number, self.interval)

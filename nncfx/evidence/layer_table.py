@@ -29,10 +29,10 @@ def layer_rows(
     example_inputs: ExampleInputs,
     times_ms: tuple[Mapping[str, float], Mapping[str, float]] = ({}, {}),
 ) -> tuple[LayerRow, ...]:
-    """Return a row for each module of `before` that multiplies with a weight, in execution order.
+    """Return a row for each module of `before` that multiplies by a weight, in execution order.
 
-    `times_ms` holds milliseconds by dotted module name, before and after; a layer without an entry
-    has no time. A layer that `after` lacks has zeros. MACs are of one forward on `example_inputs`.
+    `times_ms` maps dotted module names to milliseconds, before and after; a layer without an entry
+    has no time. A layer missing in `after` has zeros. MACs are of one forward on `example_inputs`.
 
     Source: Condensa (Joseph et al., 2019), Table 3.
     """
@@ -80,7 +80,7 @@ def _layers(model: torch.nn.Module, example_inputs: ExampleInputs) -> dict[str, 
 
 def _layer(module: torch.nn.Module, weight: torch.Tensor, count: int) -> _Layer:
     groups = getattr(module, "groups", 1)  # a linear layer has none
-    # A transposed convolution keeps its input channels in front.
+    # A transposed convolution has its input channels first.
     o, i = weight.shape[0], weight.shape[1]
     if getattr(module, "transposed", False):
         o, i = i * groups, o

@@ -1,4 +1,4 @@
-"""Facts of the machine and of the software that a measurement was made on."""
+"""Facts about the machine and the software of a measurement."""
 
 import importlib.metadata
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nncfx.processors import usable_processors
 
-# The packages that a measured number can depend on.
+# The packages that can affect a measurement.
 _PACKAGES = (
     "torch",
     "numpy",
@@ -24,12 +24,12 @@ _PACKAGES = (
 def machine_facts() -> dict[str, str]:
     """Return processor, how it multiplies bytes, cores, memory, load and system of this machine.
 
-    What the system does not tell is left out. Nothing is asked over a network.
+    Unavailable facts are omitted. No network is used.
 
     >>> sorted(machine_facts())[:2]
     ['byte products', 'cores']
     """
-    from nncfx.runtimes.processor import processor_kind  # torch comes with it
+    from nncfx.runtimes.processor import processor_kind  # imports torch
 
     facts = {
         **processor_kind(),
@@ -42,7 +42,7 @@ def machine_facts() -> dict[str, str]:
 
 
 def version_facts() -> dict[str, str]:
-    """Return the versions of Python, nncfx and every installed package that matters.
+    """Return the versions of Python, nncfx and every relevant installed package.
 
     >>> {"python", "nncfx", "torch"} <= set(version_facts())
     True
@@ -57,7 +57,7 @@ def version_facts() -> dict[str, str]:
 
 
 def _memory(path: Path) -> str:
-    """Return the total in a file like /proc/meminfo in GiB, else ""."""
+    """Return the total memory in GiB from a file like /proc/meminfo, else ""."""
     for line in _lines(path):
         name, _, value = line.partition(":")
         if name == "MemTotal":

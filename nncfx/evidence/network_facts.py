@@ -1,4 +1,4 @@
-"""The compressed network itself, as plain data: its operations, and what its weights are."""
+"""The compressed network as plain data: its operations and its weights."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ class OperationFacts:
     """One operation of the compressed model, in execution order.
 
     Attributes:
-        address: As the graph spells it: scope, function and number of the call.
+        address: As in the graph: scope, function and number of the call.
         module: Dotted name of the module that calls it; "" for the model itself.
         inputs: Positions, from 0, of the operations whose outputs it reads; -1 is an input of the
             model.
@@ -27,16 +27,16 @@ class WeightFacts:
 
     Attributes:
         module: Dotted name of the layer.
-        precision: The form of its values, such as "float16", "5-bit codebook", "4-bit grid".
-        bits: Bits of one value in that form.
+        precision: The format of its values, such as "float16", "5-bit codebook", "4-bit grid".
+        bits: Bits of one value in that format.
         zeros: Share of its values that are zero, in [0, 1].
         low: Lower end of the histogram.
         high: Upper end of the histogram.
         counts: Non-zero values in each of equally wide bins from `low` to `high`.
-        values: The distinct non-zero values, in ascending order, where there are few.
-        output_change: How far the outputs of the dense model move if this layer alone is
+        values: The distinct non-zero values, in ascending order, if there are few.
+        output_change: How far the outputs of the dense model change if only this layer is
             compressed: norm of the difference over norm of the outputs, on the example inputs;
-            None where it was not measured.
+            None if not measured.
     """
 
     module: str

@@ -1,4 +1,4 @@
-"""What the report shows of the compressed network: operations, weights, sensitivity of layers."""
+"""Facts about the compressed network: operations, weights, sensitivity of layers."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from nncfx.tracing.calls.tensors import tensors_in
 
 _BINS: Final = 40
 _FEW: Final = 64
-"""So many distinct values are listed; more of them are no codebook that a person reads."""
+"""The most distinct values to list; a codebook with more would not be readable."""
 
 _CODEBOOK: Final = 256
 _FORMS: Final = {torch.float16: ("float16", 16), torch.bfloat16: ("bfloat16", 16)}
@@ -45,14 +45,15 @@ def weight_facts(
     dense: nn.Module,
     example_inputs: ExampleInputs,
 ) -> tuple[WeightFacts, ...]:
-    """Return what the weights of the layers `names` are.
+    """Return the facts about the weights of the layers `names`.
 
     Args:
-        names: Dotted names of layers, in the order of the result; those that a model of `models`
-            lacks are left out.
-        models: The compressed model twice: masked, not thinned, in the compressed number format,
-            and as it runs, whose values are counted.
-        dense: What came in; it is copied. A layer of another shape there has no `output_change`.
+        names: Dotted names of layers, in the order of the result; those missing in a model of
+            `models` are left out.
+        models: The compressed model twice: masked, not thinned, in the compressed number format;
+            and as it runs, to count its values.
+        dense: The original model; it is copied. A layer with another shape there has no
+            `output_change`.
         example_inputs: Of `dense`.
     """
     masked, running = (dict(one.named_parameters(remove_duplicate=False)) for one in models)
@@ -74,7 +75,7 @@ def weight_facts(
 def with_earlier_changes(
     facts: Iterable[WeightFacts], earlier: Iterable[WeightFacts]
 ) -> tuple[WeightFacts, ...]:
-    """Return `facts`, with the output changes that an earlier run measured and this one cannot."""
+    """Return `facts`, with output changes from an earlier run if this one cannot measure them."""
     known = {one.module: one.output_change for one in earlier}
     return tuple(
         one if one.output_change is not None else replace(one, output_change=known.get(one.module))
@@ -87,8 +88,8 @@ def _facts(name: str, weight: Tensor, dtype: torch.dtype) -> WeightFacts:
     values = weight.float().flatten()
     values = values[values.isfinite() & (values != 0)].cpu()
     distinct = torch.unique(values)
-    code = max(1, math.ceil(math.log2(len(distinct) + 1)))  # zero is a value, too
-    # a codebook is one where codes and values are smaller than the numbers themselves
+    code = max(1, math.ceil(math.log2(len(distinct) + 1)))  # zero is also a value
+    # it is a codebook if codes and values are smaller than the numbers themselves
     has_codebook = (
         0 < len(distinct) <= _CODEBOOK
         and values.numel() * code + len(distinct) * bits < values.numel() * bits

@@ -1,17 +1,17 @@
-"""The numbers of a run as lines of text."""
+"""Formats the numbers of a run as lines of text."""
 
 from nncfx.evidence.evidence import Evidence
 from nncfx.evidence.formatting import number
 from nncfx.runtimes import call_words
 
 _FACTS = ("throughput", "latency", "footprint", "file size", "parameters", "MACs")
-"""Objectives that other lines tell of."""
+"""Objectives covered by other lines."""
 
 
 def summary(found: Evidence) -> str:
-    """Return dense against compressed, a line for each thing that was measured.
+    """Return a comparison of dense and compressed, one line per measured quantity.
 
-    That nothing was chosen, and a loss beyond the budget, is said before all else.
+    If nothing was chosen, or the loss exceeds the budget, this is stated first.
     """
     dense, now, judgement = found.dense, found.compressed, found.judgement
     study = found.studies[-1] if found.studies else None
@@ -19,7 +19,7 @@ def summary(found: Evidence) -> str:
     if study and study.why_unchanged:
         lines.append(f"UNCHANGED: {study.why_unchanged}")
     if judgement is not None and not judgement.is_inside:
-        lines.append(f"OUTSIDE of the budget: {judgement.words(found.metric)}")
+        lines.append(f"OUTSIDE the budget: {judgement.words(found.metric)}")
     lines.append(f"{found.metric:12} {dense.accuracy:10.4f} -> {now.accuracy:10.4f}")
     if judgement is not None and judgement.is_inside:
         lines.append(f"{'':12} {judgement.words(found.metric)}")

@@ -21,11 +21,10 @@ CacheType: TypeAlias = Literal["float", "int8"]
 Past: TypeAlias = Sequence[Sequence[Tensor]]
 
 _CACHES: Final = ("cache", "past_key_values")
-"""What models call their cache, as an argument and in what they return: since transformers 5.24,
-and before."""
+"""Names of the cache as an argument and as an output: since transformers 5.24, and before."""
 _PARTS: Final = {"float": ("key", "value"), "int8": ("key", "key_scale", "value", "value_scale")}
 _BATCH, _PAST, _LENGTH = 2, 4, 3
-"""Sizes of the example: open axes are at least 2 long, and told from one another."""
+"""Sizes of the example, all different; open axes must be at least 2 long."""
 
 _STEPS: Final = 127
 
@@ -39,34 +38,34 @@ def export_causal_lm(
     accuracy_level: Literal[1, 4] = 1,
     opset: int | None = None,
 ) -> ExportResult:
-    """Write a causal language model as an ONNX file that takes a cache and returns it longer.
+    """Write a causal language model as an ONNX file that takes a cache and returns the longer one.
 
-    The file has the names that Optimum gives: it reads `input_ids` (batch x length),
+    Inputs and outputs are named as in Optimum: the file reads `input_ids` (batch x length),
     `attention_mask` (batch x (past + length)) and, for each layer, `past_key_values.0.key` and
     `past_key_values.0.value` (batch x heads x past x width); it returns `logits` and
     `present.0.key`, ... with past + length positions. Batch, length and past are open; the past
-    may be empty. Positions follow from the mask, so that prompts may be padded on the left.
-    `nncfx.runtimes.CausalLM` runs it.
+    can be empty. Positions are computed from the mask, so prompts can be padded on the left.
+    `nncfx.runtimes.CausalLM` runs the file.
 
     Args:
-        model: Of transformers, with attention in each layer: `LlamaForCausalLM`,
-            `GPT2LMHeadModel`, ...; plain, or what `nncfx.thin`, `quantize` or `quantize_weights`
-            returned.
-        path: The file to write; an existing one is replaced.
-        target: The runtime that is to read it; by default as `export_onnx` has it.
-        cache: "float" keeps keys and values as they are computed; "int8" keeps them in a byte
-            each, with one scale for each token and head, so that the cache takes about a quarter
-            of the memory. Tokens are then close to `generate()`, not equal.
-        accuracy_level: Of products with packed weights, as ONNX Runtime numbers it: at 1 they
-            read floats, and tokens equal those of `generate()`; at 4 they round what they read to
-            8 bits, for about half the time per token and tokens that are close.
+        model: A transformers model with attention in each layer, such as `LlamaForCausalLM` or
+            `GPT2LMHeadModel`: a plain one, or the result of `nncfx.thin`, `quantize` or
+            `quantize_weights`.
+        path: The file to write; an existing file is replaced.
+        target: The runtime that will read the file; the default is that of `export_onnx`.
+        cache: "float" keeps keys and values as they are computed; "int8" stores each number in a
+            byte, with one scale per token and head, so the cache takes about a quarter of the
+            memory. Tokens are then close to those of `generate()`, not equal.
+        accuracy_level: ONNX Runtime's level for products with packed weights: at 1 they read
+            floats, and tokens equal those of `generate()`; at 4 they round their inputs to 8
+            bits, which takes about half the time per token and gives close tokens.
         opset: The ONNX operator set; the target's by default.
 
     Raises:
-        ArgumentError: There is no such kind of cache, or no such accuracy level for the target;
-            else as `export_onnx`.
-        ExportError: The model keeps no keys and values, or keeps other state beside them (Mamba,
-            RWKV); else as `export_onnx`.
+        ArgumentError: The kind of cache is unknown, or the target does not support the accuracy
+            level; otherwise as `export_onnx`.
+        ExportError: The model keeps no keys and values, or keeps other state as well (Mamba,
+            RWKV); otherwise as `export_onnx`.
         MissingExtraError: transformers, onnx or onnxscript is not installed.
     """
     require_known("kind of cache", cache, _PARTS)
@@ -88,7 +87,7 @@ def export_causal_lm(
         "attention_mask": torch.ones(_BATCH, _PAST + _LENGTH, dtype=torch.int64, device="cpu"),
         "past_key_values": past if cache == "float" else [_in_bytes(*layer) for layer in past],
     }
-    named: type[_WithCache] = type(type(lean).__name__, (_WithCache,), {})  # as errors name it
+    named: type[_WithCache] = type(type(lean).__name__, (_WithCache,), {})  # errors show this name
     return export_onnx(
         named(lean, cache),
         path,
@@ -157,7 +156,7 @@ def _dynamic_cache(past: Past) -> object:
 
 
 def _example_past(model: nn.Module) -> list[tuple[Tensor, ...]]:
-    """Return keys and values of each layer: batch x heads x `_PAST` x width."""
+    """Return the keys and values of each layer: batch x heads x `_PAST` x width."""
     device = device_of(model)
     ids = torch.zeros(_BATCH, _PAST, dtype=torch.int64, device=device)
     try:
@@ -190,7 +189,7 @@ def _pairs(model: nn.Module, output: Any) -> list[tuple[Tensor, ...]]:  # noqa: 
 
 
 def _in_bytes(key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-    """Return keys and values as int8, each behind it its scales: batch x heads x length x 1."""
+    """Return keys and values as int8, each followed by its scales: batch x heads x length x 1."""
     found: list[Tensor] = []
     for one in (key, value):
         scale = one.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(one.dtype).tiny) / _STEPS

@@ -1,4 +1,4 @@
-"""What an export wrote."""
+"""The result of an export."""
 
 import os
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ class ExportResult(os.PathLike[str]):
 
     Attributes:
         path: the ONNX file.
-        target: the runtime that it was written for.
+        target: the runtime for which it was written.
         opset: its ONNX operator set.
         inputs: names of the graph's inputs, in order.
         outputs: names of the graph's outputs, in order.
-        modules: for the name of each node and value, the dotted path of the module that computes
-            it (`"layer1.0.conv1"`); `""` for what the model's own forward computes.
-        size_bytes: bytes on disk, weights in a file of their own included.
+        modules: maps the name of each node and value to the dotted path of the module that
+            computes it (`"layer1.0.conv1"`); `""` if the model's own forward computes it.
+        size_bytes: bytes on disk, including external weights.
     """
 
     path: Path

@@ -1,7 +1,7 @@
-"""Passes of the export that other packages add.
+"""Export passes that other packages add.
 
-A package declares its passes by an entry point of the group `nncfx.export_passes`, whose value is
-a module that registers them when it is imported::
+A package declares its passes by an entry point of the group `nncfx.export_passes` whose value is
+a module that registers them on import::
 
     [project.entry-points."nncfx.export_passes"]
     my_pass = "my_package.my_pass"
@@ -22,21 +22,21 @@ _registered: dict[str, tuple[ExportPass, str]] = {}
 
 
 def register_export_pass(export_pass: ExportPass, *, before: str) -> None:
-    """Let every export run `export_pass` as well.
+    """Run `export_pass` in every export from now on.
 
     Args:
-        export_pass: the pass; one of the same name that was registered earlier is replaced.
-        before: the name of the pass of `nncfx.export.PASSES` before which it runs.
+        export_pass: the pass; it replaces a registered pass of the same name.
+        before: the name of the pass in `nncfx.export.PASSES` before which it runs.
 
     Raises:
-        ArgumentError: `before` or a property that the pass names does not exist, or the name is
-            that of one of nncfx's passes.
+        ArgumentError: `before`, or a property that the pass names, does not exist, or nncfx has
+            a pass of that name.
     """
     places = [one.name for one in PASSES]
     if before not in places:
         raise ArgumentError(
-            f"The export pass '{export_pass.name}' is to run before '{before}', which is no pass. "
-            f"Passes are {', '.join(places)}."
+            f"The export pass '{export_pass.name}' is to run before '{before}', which is not a "
+            f"pass. Passes are {', '.join(places)}."
         )
     if export_pass.name in places:
         raise ArgumentError(
@@ -47,15 +47,15 @@ def register_export_pass(export_pass: ExportPass, *, before: str) -> None:
 
 
 def unregister_export_pass(name: str) -> None:
-    """Let exports run without the registered pass of that name; do nothing if there is none."""
+    """Remove the registered pass of that name; do nothing if there is none."""
     _registered.pop(name, None)
 
 
 def with_added(passes: Sequence[ExportPass]) -> tuple[ExportPass, ...]:
-    """Return `passes` with those of other packages in their places.
+    """Return `passes` with the passes of other packages inserted in their places.
 
     Raises:
-        ExportError: an installed package declares passes that cannot be imported.
+        ExportError: the passes of an installed package cannot be imported.
     """
     find_passes()
     added = list(_registered.values())
@@ -68,10 +68,10 @@ def with_added(passes: Sequence[ExportPass]) -> tuple[ExportPass, ...]:
 
 @cache
 def find_passes() -> None:
-    """Import, once, what registers the passes of installed packages.
+    """Import, once, the modules that register the passes of installed packages.
 
     Raises:
-        ExportError: one cannot be imported; files without its pass would be others.
+        ExportError: a module cannot be imported; without its pass, files would differ.
     """
     for entry in entry_points(group=GROUP):
         try:

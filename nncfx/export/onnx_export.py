@@ -86,67 +86,68 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
 ) -> ExportResult:
-    """Write `model` as an ONNX file and return what was written.
+    """Write `model` as an ONNX file and return a description of the file.
 
-    The model is exported for inference: in eval mode, batch norms folded into their convolutions.
-    A wrapped model is stripped first; hooks at activations, which a plain module cannot hold, are
-    exported as the operations that they compute. The model is left as it was. Outputs that are no
-    tensors, and state that the forward changes, cannot be written, which the log says.
+    The model is exported for inference: in eval mode, with batch norms folded into their
+    convolutions. A wrapped model is stripped first; hooks at activations, which a plain module
+    cannot hold, are exported as the operations that they compute. The model itself does not
+    change. Outputs that are not tensors, and state that the forward changes, cannot be written;
+    the log names them.
 
     Where the model calls torch's `fake_quantize_*` operations, as quantizers do, the file holds
     integers: weights are stored as int8, activations pass a `QuantizeLinear` and a
     `DequantizeLinear` placed so that `target` fuses them into integer kernels.
 
-    A file whose integers the CPU at hand would sum up wrongly (an x86 without VNNI, weights of 8
-    bits) triggers a warning with the remedies, if `quantize` gave none; so do layers with integer
-    weights that the target computes in float nevertheless.
+    The export warns, with remedies, if integer sums would overflow on this CPU (x86 without VNNI,
+    weights of 8 bits), unless `quantize` has warned already. It also warns of layers with integer
+    weights that the target computes in float anyway.
 
-    The file is checked before it takes its name, so that no half-written or refused file ever
-    appears at `path`; weights go into a second file (`path` + `.data`) from 256 MiB on. Nodes
-    are named after the modules that they compute.
+    The file is checked before it gets its name, so no half-written or rejected file ever appears
+    at `path`. Weights of more than 256 MiB go into a second file (`path` + `.data`). Nodes are
+    named after the modules that they compute.
 
     Args:
         model: any `nn.Module`, wrapped by nncfx or not.
-        path: the file to write; an existing one is replaced.
+        path: the file to write; an existing file is replaced.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs; a
             wrapped model has its own.
-        target: the runtime that is to read it: `"onnxruntime"`, `"openvino"`, `"tensorrt"`;
+        target: the runtime that will read the file: `"onnxruntime"`, `"openvino"`, `"tensorrt"`;
             `"onnxruntime-avx2"` for ONNX Runtime on x86 without VNNI; the path of a JSON file
-            that describes another, or a `Target`. By default that for which the model is
-            quantized, and `"onnxruntime"` for any other.
-        dynamic_batch: leave axis 0 open in every input that is as long there as the first;
-            False fixes all shapes, which a runtime may use and which exports faster.
-        dynamic_axes: further open axes, as torch's: argument of the forward to axis to name, such
-            as `{"input_ids": {1: "length"}}`; of an argument that holds several tensors, in all.
-            An open axis of an output has the name of the input's axis that it equals, else
-            `output_dim_2`.
+            that describes another target, or a `Target`. By default the target for which the
+            model is quantized, or `"onnxruntime"` if it is not.
+        dynamic_batch: leave axis 0 open in every input where it is as long as in the first;
+            False fixes all shapes, which exports faster and may help a runtime optimize.
+        dynamic_axes: further open axes, as in torch: a mapping from arguments of the forward to
+            axes to names, such as `{"input_ids": {1: "length"}}`; if an argument holds several
+            tensors, it applies to each. An open axis of an output gets the name of the input
+            axis that it equals, otherwise a name like `output_dim_2`.
         opset: the ONNX operator set; the target's by default.
-        input_names: names of the graph's inputs, in the order of the forward's arguments, nested
-            ones flattened; those of the arguments by default.
-        output_names: names of its outputs, in their order; their keys by default.
+        input_names: names of the graph's inputs, in the order of the forward's arguments, with
+            nested inputs flattened; by default the names of the arguments.
+        output_names: names of the graph's outputs, in order; by default their keys.
 
     Raises:
-        ArgumentError: no module, one on meta, an unknown target, an operator set that it does not
-            read, example inputs that are missing or of the wrong kind, dynamic axes that they do
-            not have, or names that are not as many as the inputs or outputs, or not unique.
+        ArgumentError: `model` is not a module or is on meta; the target is unknown or does not
+            read the operator set; example inputs are missing or of the wrong kind, or lack the
+            dynamic axes; or names are not unique or not as many as the inputs or outputs.
         TracingError: the model is TorchScript.
         ExportError: the model is sharded or offloaded, does not run on `example_inputs`, uses an
-            operation that has no ONNX form, or fixes an axis that was to stay open.
-        StorageError: a folder is in place of the file, or it cannot be written.
+            operation that has no ONNX form, or fixes an axis that should stay open.
+        StorageError: `path` is a folder, or the file cannot be written.
         MissingExtraError: onnx or onnxscript is not installed.
     """
     runtime = export_target(model, target)
     wanted = _opset_for(runtime, opset)
     check_destination(path)  # before anything is traced
-    # what is given twice, as to both arms of a siamese network, would be one input
+    # a tensor given twice, as to both arms of a siamese network, would become one input
     call = own_tensors(as_call(inputs_for(model, example_inputs)))
     _require_packages()
     with narrated("export") as narrator:
         model = plain(model, call)
         check_writable(model)
         warn_idle_quantizers(model)
-        with inferring(model) as first:  # what it writes to weights then is in the file
-            # weights that parametrizations compute are constants of the file
+        with inferring(model) as first:  # weights that its first run writes are in the file
+            # the file holds weights that parametrizations compute as constants
             with (
                 writable_outputs(model, numbers=False),
                 parametrize.cached(),
@@ -184,11 +185,11 @@ def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each wi
 
 
 def _lower(written: "ir.Model", model: nn.Module, target: Target) -> Mapping[str, str]:
-    """Give `written` the form of the file; return the modules of `model` by node and value.
+    """Run the passes on `written`; return the modules of `model` by node and value.
 
     Raises:
-        ExportError: a quantizer that cannot be written: its scale is no constant, or its integers
-            need a type that the operator set of the model has not.
+        ExportError: a quantizer cannot be written: its scale is not a constant, or its integers
+            need a type that the model's operator set lacks.
     """
     run_passes(Draft(written, target), with_added(PASSES))
     written.metadata_props[TARGET_KEY] = target.name
@@ -205,7 +206,7 @@ def _opset_for(target: Target, opset: int | None) -> int:
     assert target.opset and target.newest_opset  # noqa: PT018, S101 (asked for by name)
     if opset is None:
         return target.opset
-    # The exporter translates to 18 at the oldest.
+    # The oldest opset that the exporter writes is 18.
     if not 18 <= opset <= target.newest_opset:  # noqa: PLR2004 (named above)
         raise ArgumentError(
             f"opset {opset} cannot be written for '{target.name}'; "
@@ -224,11 +225,11 @@ def _require_packages() -> None:
 
 
 def export_target(model: nn.Module, target: str | Target | None) -> Target:
-    """Return the target that is named, or for which `model` is quantized.
+    """Return the named target or, without a name, the target for which `model` is quantized.
 
     Raises:
-        ArgumentError: `model` is no module, or there is no such target.
-        TracingError: it is TorchScript.
+        ArgumentError: `model` is not a module, or the target is unknown.
+        TracingError: `model` is TorchScript.
     """
     require_module(model, "export_onnx")
     planned = planned_target(model) if target is None else None
@@ -238,9 +239,9 @@ def export_target(model: nn.Module, target: str | Target | None) -> Target:
 
 
 def _by_name(model: nn.Module, call: Call) -> Call:
-    """Return `call` with its inputs as keywords if the last is a mapping.
+    """Return `call` with its inputs as keywords if the last positional input is a mapping.
 
-    torch.onnx.export would take a mapping at the end for the keywords themselves.
+    torch.onnx.export would take such a mapping for the keyword arguments themselves.
     """
     args, kwargs = call
     if not (args and isinstance(args[-1], Mapping)):
@@ -251,7 +252,7 @@ def _by_name(model: nn.Module, call: Call) -> Call:
 def _open_axes(
     model: nn.Module, call: Call, wanted: Mapping[str, Mapping[int, str]], *, dynamic_batch: bool
 ) -> tuple[Call, dict[str, Any] | None]:
-    """Return the call to export, and which of its axes stay open, by argument."""
+    """Return the call to export and, by argument, the axes that stay open."""
     if not (dynamic_batch or wanted):
         return call, None
     batch: Call = pytree.tree_map(lambda _: None, call)
@@ -273,11 +274,11 @@ def _capture(
     call, own = calls
     try:
         know_shapes()
-        # torch keeps the state of an export in the process
+        # the state of torch's exporter is global, so only one export runs at a time
         with _ALONE, patched_exporter(), contextlib.ExitStack() as stack:
             with _quiet():
                 captured = captured_program(model, call, axes, own)
-            # a program holds its calls; a model that it could not capture makes them yet
+            # a captured program holds its calls already; otherwise the exporter runs the model
             if captured is None:
                 stack.enter_context(ExportableCalls())
             narrator.now("translating to ONNX operators")
@@ -302,11 +303,11 @@ def _capture(
 
 
 def _check_open(graph: "ir.Graph", model: nn.Module, size: int) -> None:
-    """Refuse a graph whose batch torch has fixed, without a word, at the example's `size`."""
+    """Refuse a graph whose batch torch silently fixed at the example's `size`."""
     for value in graph.inputs:
         if value.shape and value.shape[0] == size:
             mends = "Take the size from the input's shape, or pass dynamic_batch=False."
-            for other in graph.inputs:  # a state of layers x batch x features, behind each other
+            for other in graph.inputs:  # a state of layers x batch x features
                 sizes = list(other.shape or ())
                 if size in sizes[1:] and sizes[0] != size:
                     axes = f"{{'{other.name}': {{{sizes.index(size)}: 'batch'}}}}"
@@ -321,7 +322,7 @@ def _check_open(graph: "ir.Graph", model: nn.Module, size: int) -> None:
 def _check_axes(
     graph: "ir.Graph", model: nn.Module, wanted: Mapping[str, Mapping[int, str]]
 ) -> None:
-    """Refuse a graph in which torch has fixed one of the axes `wanted` at its example's size."""
+    """Refuse a graph in which torch fixed one of the axes in `wanted` at the example's size."""
     for value in graph.inputs:
         for axis in wanted.get(_argument(str(value.name), wanted), {}):
             if value.shape and isinstance(value.shape[axis], int):
@@ -333,23 +334,23 @@ def _check_axes(
 
 
 def _argument(name: str, wanted: Mapping[str, object]) -> str:
-    """Return which of `wanted` holds input `name`: itself, or what torch calls `name_0_1`."""
+    """Return the argument in `wanted` that holds input `name`, which torch may call `arg_0_1`."""
     holding = (one for one in wanted if re.fullmatch(rf"{re.escape(one)}(_\d+)+", name))
     return name if name in wanted else next(holding, "")
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what the exporter prints, warns and logs from the user: failures come as errors."""
+    """Suppress output, warnings and log messages of the exporter; failures still raise errors."""
     known = logging.root.manager.loggerDict
     names = [name for name in known if name.split(".")[0] in _CHATTY]
     loggers = [one for name in names if not (one := logging.getLogger(name)).disabled]
     above = [logging.getLogger(name) for name in _CHATTY]
     levels = [logger.level for logger in above]
     for logger in loggers:
-        logger.disabled = True  # a level would have every logger forget what it knows
+        logger.disabled = True  # setting a level would clear the cache of every logger
     for logger in above:
-        logger.setLevel(logging.CRITICAL)  # for loggers that are yet to come
+        logger.setLevel(logging.CRITICAL)  # for loggers created later
     nowhere = io.StringIO()
     try:
         with (
@@ -367,8 +368,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _write(model: "ir.Model", destination: Path) -> int:
-    """Write and check the file in a folder of its own, move it into place; return its bytes."""
-    # Weights go first: a file at `destination` never points to weights that are not there.
+    """Write and check the file in a temporary folder, move it into place, return its bytes."""
+    # Weights are moved first, so a file at `destination` never points to missing weights.
     with writing_files(destination) as folder:
         write_onnx(model, folder / destination.name)
         return sum(file.stat().st_size for file in folder.iterdir())

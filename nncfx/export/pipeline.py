@@ -8,7 +8,7 @@ from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.export.ir.integer_weights import integer_weights, store
 from nncfx.export.passes.clamps import clamp_by_quantizers
 from nncfx.export.passes.constant_folding import store_constant_values
-from nncfx.export.passes.dead_branches import leave_out_dead_branches
+from nncfx.export.passes.dead_branches import leave_out_dead_branches, merge_constant_sums
 from nncfx.export.passes.embeddings import look_up_integers, share_tied_tables
 from nncfx.export.passes.float32_upcast import upcast_to_float32
 from nncfx.export.passes.folded_norms import fold_batch_norms
@@ -83,7 +83,7 @@ PASSES: Final[tuple[ExportPass, ...]] = (
     ),
     ExportPass(
         name="write_recurrent_weights_in_float",
-        reason="OpenVINO refuses others beside quantized activations",
+        reason="OpenVINO refuses others next to quantized activations",
         run=lambda draft: write_recurrent_weights_in_float(draft.model, draft.target),
         applies=_works_around("write_recurrent_weights_in_float"),
     ),
@@ -112,7 +112,7 @@ PASSES: Final[tuple[ExportPass, ...]] = (
     ),
     ExportPass(
         name="look_up_integers",
-        reason="a look-up reads rows, so that only those are dequantized",
+        reason="a look-up reads rows, so only those are dequantized",
         run=_look_up,
     ),
     ExportPass(
@@ -123,13 +123,19 @@ PASSES: Final[tuple[ExportPass, ...]] = (
     ),
     ExportPass(
         name="store_weights",
-        reason="all others are integers behind a DequantizeLinear",
+        reason="all others are integers before a DequantizeLinear",
         run=_store,
     ),
     ExportPass(
         name="leave_out_dead_branches",
         reason="thinning leaves a channel of a branch that is pruned whole; its sum is a constant",
         run=lambda draft: leave_out_dead_branches(draft.model),
+        always=True,
+    ),
+    ExportPass(
+        name="merge_constant_sums",
+        reason="blocks whose branches are dead leave sums and rectifiers that are one of each",
+        run=lambda draft: merge_constant_sums(draft.graph),
         always=True,
     ),
     ExportPass(
@@ -192,7 +198,7 @@ PASSES: Final[tuple[ExportPass, ...]] = (
     ),
     ExportPass(
         name="add_fusion_barriers",
-        reason="keeps the runtime from moving what stands in float beside integers",
+        reason="keeps the runtime from moving what is in float next to integers",
         run=lambda draft: add_fusion_barriers(draft.graph),
         requires=("no fake quantizers",),
         applies=_works_around("add_fusion_barriers"),

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def write_pairs(draft: Draft) -> None:
-    """Write every fake-quantize of an activation as a pair of nodes, those of constants as one."""
+    """Write each fake-quantize as a pair of nodes, or as one node if it reads a constant."""
     graph = draft.graph
     for node in [one for one in graph if is_fake_quantize(one)]:
         _write_pair(node, activation_grid(grid_of(node), draft.target), graph)
 
 
 def remove_unused(draft: Draft) -> None:
-    """Sort the nodes, and remove those that nothing reads and the domain of fake-quantize."""
+    """Sort the nodes, and remove unused nodes and the domain of fake-quantize."""
     from onnx_ir.passes.common import unused_removal
 
     draft.graph.sort()
@@ -40,7 +40,7 @@ def remove_unused(draft: Draft) -> None:
 
 
 def _zero_point(value: npt.NDArray[Any], name: str, graph: "ir.Graph") -> "ir.Value":
-    """Store a zero point; tensors with one each share those that are equal."""
+    """Store a zero point; tensors with equal scalar zero points share one constant."""
     shared = name if value.ndim else f"zero_point_{value.dtype}_{value}"
     return shared_constant(graph, shared, value)
 
@@ -51,7 +51,8 @@ def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:
     source = input_of(node)
     values = constant_of(source)
     is_joined = all(one.op_type == "Concat" for one in consumers(node.outputs[0]))
-    # a quantizer that has moved up to a constant; of one that is joined TensorRT wants the floats
+    # A quantizer that moved up to a constant stores integers. TensorRT wants floats where the
+    # constant is concatenated.
     if values is not None and not is_joined:
         store(IntegerWeight(node=node, integers=grid.integers(values), grid=grid), graph)
         return
@@ -66,7 +67,7 @@ def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:
     graph.insert_before(node, quantize)
     integers = quantize.outputs[0]
     integers.type, integers.shape = ir.TensorType(dtype), source.shape
-    # Some quantizers have fewer integers than their type, such as 4 bits; of int8, -128 may lack.
+    # Some quantizers use fewer integers than their type, such as 4 bits; int8 may lack -128.
     limits = np.iinfo(dtype.numpy())
     least = limits.min + (limits.min < 0)
     if grid.low > least or grid.high < limits.max:
@@ -76,12 +77,12 @@ def _write_pair(node: "ir.Node", grid: Grid, graph: "ir.Graph") -> None:
 
 
 def _clipped(integers: "ir.Value", grid: Grid, node: "ir.Node", graph: "ir.Graph") -> "ir.Value":
-    """Return `integers`, what a QuantizeLinear gives, clipped to `grid`, before `node`."""
+    """Return the output `integers` of a QuantizeLinear, clipped to `grid` before `node`."""
     import onnx_ir as ir
 
     quantize, dtype = integers.producer(), integers.dtype
-    assert quantize is not None and dtype is not None  # noqa: S101, PT018 (it was made just now)
-    # ONNX Runtime clips integers of 8 and of 32 bits, none of 16
+    assert quantize is not None and dtype is not None  # noqa: S101, PT018 (a new node has both)
+    # ONNX Runtime has Clip for integers of 8 and 32 bits, but not of 16
     clipped = dtype if dtype.itemsize == 1 else ir.DataType.INT32
     bounds = [
         add_constant(graph, f"{input_of(node).name}_{end}", np.asarray(bound, clipped.numpy()))

@@ -1,4 +1,4 @@
-"""The traced graph of a model: plain data, no torch."""
+"""The traced graph of a model as plain data, without torch."""
 
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.graph.macs import mac_rule, macs, operation_macs, total_macs

@@ -1,4 +1,4 @@
-"""Which entries of which parameters belong to chosen groups of channels: `entries_of`."""
+"""Find the entries of parameters that belong to chosen groups of channels."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ Entries: TypeAlias = dict[tuple[str, int], Ids]
 
 
 def entries_of(channels: Channels, groups: Mapping[str, Ids], *, zeroed: bool = False) -> Entries:
-    """Return the entries that chosen groups have along every axis that carries some of them.
+    """Return the entries of the chosen groups along each axis that carries any of them.
 
-    Axes that carry the same channels, as the vectors of a batch norm and the columns of the layer
-    that reads it do, share one array.
+    Axes that carry the same channels share one array, for instance the vectors of a batch norm
+    and the columns of the layer that reads it.
 
     Args:
         channels: the groups of the model.
-        groups: name of a set to the numbers of its groups.
-        zeroed: whether only axes are among the result that masks set to zero: none of buffers,
-            and no rows that are divided by their length.
+        groups: the numbers of the chosen groups, by name of their set.
+        zeroed: whether to return only axes that masks set to zero, which leaves out buffers and
+            rows that are divided by their length.
     """
     parts: dict[tuple[str, int], list[Ids]] = defaultdict(list)
     for group_set in channels:

@@ -1,4 +1,4 @@
-"""Which channels of a model can only be removed together, as plain arrays."""
+"""Groups of channels that can only be removed together, as plain arrays."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,18 +15,18 @@ from nncfx.errors import ArgumentError, GraphError, did_you_mean
 
 
 class Role(StrEnum):
-    """What the entries of a parameter do with the channels that they carry."""
+    """How the entries of a parameter relate to the channels that they carry."""
 
     PRODUCER = "producer"
     """They create the channel: rows and biases of convolutions and linear layers, embeddings."""
     FOLLOWER = "follower"
-    """One entry per channel goes along with it: norms, PReLU, depthwise and grouped weights."""
+    """They have one entry per channel: norms, PReLU, depthwise and grouped weights."""
     CONSUMER = "consumer"
     """They read the channel: columns of convolutions and linear layers."""
 
 
 ROLES: Final = tuple(Role)
-"""The roles in their order: what creates a channel comes before what goes along or reads it."""
+"""The roles in order: producers before followers before consumers."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,8 +40,8 @@ class Member:
             `m` exceeds 1 where a channel has several entries, for instance after a flatten.
         role: producer, follower or consumer.
         is_buffer: whether `parameter` names a buffer.
-        is_divided: whether weight norm divides each row by its length, so that a row of zeros
-            would be NaN. Masks leave it alone: the zero stands in the length that multiplies it.
+        is_divided: whether weight norm divides each row by its length, which would make a row of
+            zeros NaN. Masks skip such weights and zero the lengths that multiply the rows.
     """
 
     parameter: str
@@ -52,10 +52,10 @@ class Member:
     is_divided: bool = False
 
     def __post_init__(self) -> None:
-        """Hold `indices`, or a copy where they are not read-only.
+        """Store `indices`, or a copy if they are writable.
 
         Raises:
-            ArgumentError: `indices` has not two axes.
+            ArgumentError: `indices` does not have two axes.
         """
         indices = np.asarray(self.indices, dtype=np.int64)
         if indices.flags.writeable:
@@ -81,7 +81,7 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Width:
-    """An integer that a module keeps, and that says how many channels some axis has.
+    """An integer attribute of a module that depends on a number of channels.
 
     Attributes:
         module: dotted name of the module; "" is the model itself.
@@ -94,7 +94,7 @@ class Width:
     counts: npt.NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        """Hold a read-only copy of `counts`."""
+        """Store a read-only copy of `counts`."""
         counts = np.array(self.counts, dtype=np.int64)
         counts.flags.writeable = False
         object.__setattr__(self, "counts", counts)
@@ -102,10 +102,10 @@ class Width:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Average:
-    """A call that takes statistics over channels, as a layer norm does.
+    """A call that computes statistics over channels, such as a layer norm.
 
     Attributes:
-        call: its number among such calls of one forward, from 0.
+        call: the number of this call among such calls in one forward, from 0.
         place: its address.
         axis: the axis of its input along which the channels lie; not negative.
         indices: `g x m` integers; row `i` are the entries along `axis` of group `i`.
@@ -125,15 +125,16 @@ class GroupSet:
         name: the module of the first producer (unique; a second set of one module ends in `#2`).
         size: the number of groups, g.
         members: what must shrink together, in order of execution.
-        fixed: why none of the groups may be removed, with the address; None where they may.
-        fixed_at: the address of the operation that fixes them (of several, one); "" where none
-            does.
-        widths: integers of modules that fall with the groups, in order of execution.
-        averages: calls that take statistics over the groups; these are of remaining channels only.
-        held: the address of a call to which the code, and nothing else, gives their number; so
-            that the module around it must become a graph before any can be removed. None if there
-            is none.
-        multiple: their number stays a multiple of it, as some call asks for that reads them.
+        fixed: why none of the groups can be removed, with the address; None if they can.
+        fixed_at: the address of an operation that fixes them; "" if there is none.
+        widths: integers of modules that shrink with the groups, in order of execution.
+        averages: calls that compute statistics over the groups, which must then cover the
+            remaining channels only.
+        held: the address of a call whose number of channels is set only in the code, so the
+            module around it must become a graph before any group can be removed; None if there
+            is no such call.
+        multiple: the number of groups must stay a multiple of this, as a call that reads them
+            requires.
     """
 
     name: str
@@ -161,11 +162,11 @@ class GroupSet:
 
     @property
     def origin(self) -> Member:
-        """The member that creates the channels first; a follower where none creates them."""
+        """The first producer; if there is none, the first follower or else consumer."""
         return min(self.members, key=lambda member: ROLES.index(member.role))
 
     def removable(self, count: int) -> int:
-        """Return how many of `count` groups can go, so that a multiple of `multiple` stays."""
+        """Return how many of `count` groups can be removed if a multiple of `multiple` is kept."""
         left = -(-(self.size - count) // self.multiple) * self.multiple
         return max(0, self.size - left)
 
@@ -176,15 +177,15 @@ class GroupSet:
 
 @dataclass(frozen=True, eq=False)
 class Channels:
-    """Every set of channel groups of one model, in order of execution.
+    """All sets of channel groups of one model, in order of execution.
 
     Attributes:
         group_sets: the sets.
-        literals: module to the addresses of the calls to which its code gives a number of
-            channels that stands in the code itself, or that it has computed.
-        forms: module to the arguments of its forward (`TensorInfo`s and plain values), if it has
-            to become a graph before integers in its code can fall; these are then `widths`.
-        unreached: modules (and parameters by themselves) that no traced forward has read.
+        literals: by module, the addresses of its calls that take a number of channels that is
+            written or computed in its code.
+        forms: by module, the arguments of its forward (`TensorInfo`s and plain values), if it
+            must become a graph before integers in its code can shrink; these are then `widths`.
+        unreached: modules (and single parameters) that no traced forward reads.
     """
 
     group_sets: tuple[GroupSet, ...] = ()
@@ -196,7 +197,7 @@ class Channels:
         """Check that names are unique.
 
         Raises:
-            ArgumentError: two sets have one name.
+            ArgumentError: two sets have the same name.
         """
         for name, count in Counter(group_set.name for group_set in self.group_sets).items():
             if count > 1:
@@ -213,7 +214,7 @@ class Channels:
         return MappingProxyType({g.name: g.fixed for g in self.group_sets if g.fixed is not None})
 
     def keeping(self, reasons: Iterable[str | None]) -> "Channels":
-        """Return this with those sets fixed that have a reason, one or None for each in order."""
+        """Return a copy that fixes the sets with a reason; `reasons` has one or None per set."""
         sets = (
             one if why is None or one.fixed is not None else replace(one, fixed=why)
             for one, why in zip(self.group_sets, reasons, strict=True)
@@ -224,7 +225,7 @@ class Channels:
         """Return the set named `name`.
 
         Raises:
-            GraphError: there is none.
+            GraphError: there is no such set.
         """
         for group_set in self.group_sets:
             if group_set.name == name:
@@ -240,7 +241,7 @@ class Channels:
 
     @override
     def __str__(self) -> str:
-        """Return a table: name, groups, what they carry, and whether they may be removed."""
+        """Return a table of name, number of groups and of members, and whether it is removable."""
         header = ("channels", "groups", "producers", "followers", "consumers", "removable")
         rows = [header, *(_row(group_set) for group_set in self.group_sets)]
         return "\n".join(_aligned(rows))

@@ -1,12 +1,12 @@
-"""Which orders keep given sets contiguous: the PQ-tree of a family of sets.
+"""PQ-trees, which represent all orders that keep given sets contiguous.
 
-A family has the consecutive-ones property when some order of all elements makes every set of the
-family contiguous. A PQ-tree stands for all such orders at once: below a group (P-node) the parts
-may stand in any order, below a rigid node (Q-node) only in the given one or its mirror.
+A family has the consecutive-ones property if some order of all elements makes every set of the
+family contiguous. A PQ-tree represents all such orders: the parts below a group (P-node) can be
+in any order, those below a rigid node (Q-node) only in the given order or its mirror.
 
 Sets are bit sets: Python integers whose bit `e` says that element `e` is in the set. The single
 elements below a group are one bit set too, so the tree of `k` sets has at most about `2 k` nodes,
-however many elements there are. Trees are values: `restricted` leaves its argument as it was.
+however many elements there are. Trees are immutable: `restricted` returns a new tree.
 
 Source: K. S. Booth and G. S. Lueker, "Testing for the consecutive ones property, interval graphs,
 and graph planarity using PQ-tree algorithms", J. Computer and System Sciences 13 (1976), 335-379.
@@ -24,23 +24,23 @@ from nncfx.errors import ArgumentError
 
 
 class PQTree(NamedTuple):
-    """A node with all that hangs below it; make one with `universal` and `restricted`."""
+    """A node with its subtree; create trees with `universal` and `restricted`."""
 
     elements: int
     """Bit set of every element at or below this node."""
 
     single: int
-    """Bit set of the elements that hang directly below this node; 0 below a rigid node."""
+    """Bit set of the elements directly below this node; 0 for a rigid node."""
 
     children: tuple[PQTree, ...]
     """The other parts; below a group, each has at least two elements."""
 
     is_rigid: bool
-    """Whether the children stand in this order or its mirror only (a Q-node)."""
+    """Whether the children can only be in this order or its mirror (a Q-node)."""
 
 
 class _Parts(NamedTuple):
-    """The children of a group, told apart by a bit set."""
+    """The children of a node, partitioned by a bit set."""
 
     outside: list[PQTree]
     partial: list[PQTree]
@@ -55,7 +55,7 @@ def universal(elements: int) -> PQTree:
 def restricted(tree: PQTree, chosen: int) -> PQTree | None:
     """Return the tree of those orders of `tree` in which the bit set `chosen` is contiguous.
 
-    None when there is no such order. `chosen` must be a subset of the tree's elements. The empty
+    None if there is no such order. `chosen` must be a subset of the tree's elements. The empty
     set, a single element and the set of all elements restrict nothing.
     """
     trail: list[tuple[PQTree, int]] = []
@@ -75,17 +75,17 @@ def restricted(tree: PQTree, chosen: int) -> PQTree | None:
 
 
 def frontier(tree: PQTree) -> list[int]:
-    """Return one order of the tree: the identity where the tree allows it.
+    """Return one order of the tree, the ascending one if the tree allows it.
 
-    Parts of a group stand by their smallest element, and a rigid node begins at the end that has
-    the smaller one. Hence the order is ascending exactly when the ascending order is admissible.
+    Parts of a group are sorted by their smallest element, and a rigid node begins at the end with
+    the smaller one. So the order is ascending exactly if the ascending order is admissible.
     """
     order: list[int] = []
     stack = [tree]
     while stack:
         node = stack.pop()
         if node.children:
-            # The stack gives the last part first.
+            # The stack pops the last part first.
             stack.extend(reversed(_parts_in_order(node)))
         else:
             order.extend(elements_of(node.single))
@@ -93,7 +93,7 @@ def frontier(tree: PQTree) -> list[int]:
 
 
 def consecutive_order(sets: Sequence[int]) -> list[int] | None:
-    """Return an order of all elements of the bit sets in which each is contiguous, or None.
+    """Return an order of all elements in which each of the bit sets is contiguous, or None.
 
     None means that the family does not have the consecutive-ones property.
 
@@ -122,7 +122,7 @@ def contiguous_tree(elements: int, sets: Sequence[int]) -> PQTree:
         narrower = restricted(tree, members)
         if narrower is None:
             message = (
-                f"No order keeps sets 0 ... {position} contiguous at once: they lack the "
+                f"No order keeps sets 0 ... {position} contiguous together: they lack the "
                 f"consecutive-ones property. Leave out set {position} ({members:#b}), or let "
                 "contiguous_subset choose which to leave out."
             )
@@ -140,7 +140,7 @@ def elements_of(members: int) -> Iterator[int]:
 
 
 def _sole_holder(node: PQTree, chosen: int) -> int | None:
-    """Return which child holds all of `chosen`, or None when no single one does."""
+    """Return the index of the child that holds all of `chosen`, or None if there is none."""
     for index, child in enumerate(node.children):
         if child.elements & chosen:
             return None if chosen & ~child.elements else index
@@ -158,12 +158,12 @@ def _group(single: int, children: Sequence[PQTree]) -> PQTree:
 
 
 def _groups_of(single: int, children: list[PQTree]) -> list[PQTree]:
-    """Return the parts as one group in a list, or an empty list when there are none."""
+    """Return a list of one group of the parts, or an empty list if there are no parts."""
     return [_group(single, children)] if single or children else []
 
 
 def _with_part(single: int, children: list[PQTree], part: PQTree) -> PQTree:
-    """Return a group of the given parts and one more, which may be a single element."""
+    """Return a group of the given parts and `part`, which can be a single element."""
     if part.single == part.elements and not part.single & (part.single - 1):
         return _group(single | part.single, children)
     return _group(single, [*children, part])
@@ -215,7 +215,7 @@ def _restricted_rigid(node: PQTree, chosen: int) -> PQTree | None:
 
 
 def _row(node: PQTree, chosen: int) -> list[PQTree] | None:
-    """Return the node's parts in a row, those outside `chosen` first, or None if that cannot be.
+    """Return the node's parts in a row, those outside `chosen` first, or None if impossible.
 
     A node wholly inside is a row of one (templates P3, P5 and Q2, down to the last partial node).
     """
@@ -235,7 +235,7 @@ def _row(node: PQTree, chosen: int) -> list[PQTree] | None:
 
 
 def _group_step(node: PQTree, chosen: int) -> _Parts:
-    """Return the group's parts, those outside and those inside each as one group."""
+    """Return the group's parts, with those outside and those inside each as one group."""
     parts = _told_apart(node, chosen)
     return _Parts(
         _groups_of(node.single & ~chosen, parts.outside),
@@ -245,7 +245,7 @@ def _group_step(node: PQTree, chosen: int) -> _Parts:
 
 
 def _rigid_step(node: PQTree, chosen: int) -> _Parts | None:
-    """Return the rigid node's parts, turned so that those outside stand first, or None."""
+    """Return the rigid node's parts, oriented with those outside first, or None."""
     children = node.children
     begins_inside = not children[0].elements & ~chosen
     ends_outside = not children[-1].elements & chosen
@@ -276,7 +276,7 @@ def _rigid(children: Sequence[PQTree]) -> PQTree:
 
 
 def _parts_in_order(node: PQTree) -> list[PQTree]:
-    """Return the parts of a node as `frontier` lays them out."""
+    """Return the parts of a node in the order of `frontier`."""
     children = list(node.children)
     if node.is_rigid:
         turned = _smallest(children[-1]) < _smallest(children[0])

@@ -1,4 +1,4 @@
-"""Which sets to keep contiguous when not all can be: the dearest family with consecutive ones.
+"""Choose the sets to keep contiguous, by greatest total cost, if not all can be.
 
 Choosing the family of greatest total cost that still has the consecutive-ones property is NP-hard
 (M. R. Garey and D. S. Johnson, "Computers and Intractability", 1979, problem SR14), but splits:
@@ -6,11 +6,11 @@ Choosing the family of greatest total cost that still has the consecutive-ones p
 * Two sets *overlap* when they share elements and neither holds the other. A family has the
   property exactly when each connected component of its overlap graph has it (D. R. Fulkerson and
   O. A. Gross, "Incidence matrices and interval graphs", Pacific J. Math. 15 (1965), 835-855), so
-  components are solved apart; a set that overlaps no other is always contiguous.
-* Three sets alone lack the property exactly when each two share an element outside the third, or
-  all three share one and each has one of its own: the obstructions with three rows of A. Tucker,
-  "A structure theorem for the consecutive 1's property", J. Comb. Theory B 12 (1972), 153-162.
-  Such triples bound the branch and bound; the PQ-tree decides.
+  components are solved separately; a set that overlaps no other can always be contiguous.
+* Three sets lack the property exactly when each pair shares an element outside the third, or all
+  three share an element and each has one that the others lack: the obstructions with three rows of
+  A. Tucker, "A structure theorem for the consecutive 1's property", J. Comb. Theory B 12 (1972),
+  153-162. Such triples only bound the branch and bound; the PQ-tree decides.
 
 Sets are bit sets, as in `nncfx.graph.consecutive_ones`. Costs are not negative.
 """
@@ -27,19 +27,19 @@ import numpy as np
 from nncfx.graph.consecutive_ones import PQTree, contiguous_tree, restricted
 
 EXACT_SETS: Final = 128
-"""Components of more sets are searched without branch and bound."""
+"""Components with more sets are searched without branch and bound."""
 
 EXACT_BRANCHES: Final = 10_000
-"""Branches after which branch and bound gives up on a component; 12 sets have below 2**13."""
+"""Branches after which branch and bound gives up; 12 sets have fewer than 2**13."""
 
 REPAIR_ROUNDS: Final = 600
-"""Most rounds of drop and refill in a component whose optimum is not proven."""
+"""Maximum rounds of drop and refill in a component whose optimum is not proven."""
 
 REPAIR_WORK: Final = 1_200_000
-"""Rounds times sets squared, which the time of drop and refill grows with, are held below this."""
+"""Limit of rounds times sets squared, to which the time of drop and refill is proportional."""
 
 LEAST_ROUNDS: Final = 50
-"""Rounds of drop and refill however many sets there are."""
+"""Minimum rounds of drop and refill, however many sets there are."""
 
 
 def contiguous_subset(
@@ -47,11 +47,10 @@ def contiguous_subset(
 ) -> list[int]:
     """Return the indices of the sets to keep contiguous, ascending, of greatest total cost.
 
-    Together with `required`, which must have the consecutive-ones property, the returned sets have
-    it too. The answer is the optimum, unless branch and bound gives up on a component of the
-    overlap graph (not possible up to 12 sets, not seen up to 16; see `EXACT_BRANCHES`); then it is
-    the best found. The same arguments give the same answer, and its cost does not depend on how
-    elements are numbered.
+    The returned sets together with `required`, which must have the consecutive-ones property, have
+    it too. The result is optimal, unless branch and bound gives up on a component of the overlap
+    graph (impossible up to 12 sets, not seen up to 16; see `EXACT_BRANCHES`); then it is the best
+    found. It is deterministic, and its cost does not depend on how elements are numbered.
 
     Raises:
         ArgumentError: `required` lacks the consecutive-ones property.
@@ -64,7 +63,7 @@ def contiguous_subset(
     for component in overlap_components(family):
         free = [index for index in component if index < len(sets)]
         bound = [family[index] for index in component if index >= len(sets)]
-        # Dearest first: every search below takes its sets in this order.
+        # All searches below take the sets in this order.
         free.sort(key=lambda index: (-costs[index], index))
         search = _Search([sets[i] for i in free], [costs[i] for i in free], bound)
         chosen += [free[position] for position in search.best()]
@@ -74,8 +73,8 @@ def contiguous_subset(
 def overlap_components(sets: Sequence[int]) -> list[list[int]]:
     """Return the indices of the sets by connected component of the overlap graph.
 
-    Two sets overlap when they share an element and neither holds the other. Components stand by
-    their smallest index, and so do the indices within.
+    Two sets overlap when they share an element and neither holds the other. Components are sorted
+    by their smallest index, and the indices within each are ascending.
     """
     unseen = set(range(len(sets)))
     components: list[list[int]] = []
@@ -93,19 +92,19 @@ def overlap_components(sets: Sequence[int]) -> list[list[int]]:
 
 
 class _Branch(NamedTuple):
-    """A node of the search: the sets taken, and those that may still be taken."""
+    """A node of the search: the sets taken, and those still open."""
 
     tree: PQTree
     value: float
     taken: tuple[int, ...]
     open: tuple[int, ...]
     conflicts: tuple[int, ...]
-    """For each set, the bit set of those that cannot join it beside what is taken."""
+    """For each set, the bit set of the sets that cannot be taken with it and those taken."""
 
 
 @dataclass(eq=False)
 class _Search:
-    """The search in one component; `sets` stand by falling cost."""
+    """The search in one component; `sets` are sorted by descending cost."""
 
     sets: list[int]
     costs: list[float]
@@ -126,11 +125,11 @@ class _Search:
         return sum(self.costs[position] for position in taken)
 
     def _root(self) -> PQTree:
-        """Return the tree that the required sets leave."""
+        """Return the tree restricted by the required sets."""
         return contiguous_tree(reduce(or_, self.sets + self.required, 0), self.required)
 
     def _greedy(self, positions: Iterable[int]) -> list[int]:
-        """Return the sets taken when each is taken, in the given order, that still can be."""
+        """Return the sets taken by a greedy pass over `positions`."""
         tree = self._root()
         taken: list[int] = []
         for position in positions:
@@ -141,7 +140,7 @@ class _Search:
         return taken
 
     def _exact(self, taken: list[int]) -> tuple[list[int], bool]:
-        """Return the dearest family by branch and bound, and whether that is proven."""
+        """Return the family of greatest cost by branch and bound, and whether it is optimal."""
         best, value = taken, self._value(taken)
         stack = [self._start()]
         for _ in range(EXACT_BRANCHES):
@@ -159,12 +158,13 @@ class _Search:
         return best, not stack
 
     def _repaired(self, taken: list[int]) -> list[int]:
-        """Return a family at least as dear: drop some sets, refill in another order; repeat.
+        """Return a family of at least the cost of `taken`, by local search.
 
-        Equal families replace each other, so that the search drifts along plateaus.
+        Each round drops some sets and refills in a random order. Families of equal cost replace
+        each other, so the search moves along plateaus.
         """
         count = len(self.sets)
-        # A fixed seed: the same sets give the same answer.
+        # A fixed seed makes the result deterministic.
         rng = np.random.default_rng(0)
         best = current = taken
         value = best_value = self._value(taken)
@@ -187,7 +187,7 @@ class _Search:
         return _Branch(self._root(), 0, (), tuple(range(len(self.sets))), tuple(conflicts))
 
     def _with(self, branch: _Branch, position: int, rest: list[int]) -> _Branch | None:
-        """Return the branch that takes a set too, or None when it cannot be contiguous."""
+        """Return the branch that also takes a set, or None if the set cannot be contiguous."""
         tree = restricted(branch.tree, self.sets[position])
         if tree is None:
             return None
@@ -203,7 +203,7 @@ class _Search:
         )
 
     def _bound(self, branch: _Branch) -> float:
-        """Return what the open sets can add at most: of sets all in conflict, only the dearest."""
+        """Return an upper bound of the cost that open sets add, one per clique of conflicts."""
         bound = 0.0
         common: list[int] = []
         for position in branch.open:
@@ -217,9 +217,9 @@ class _Search:
         return bound
 
     def _conflicts_beside(self, members: int) -> list[int]:
-        """Return for each set the bit set of those that cannot join it beside `members`."""
+        """Return for each set the bit set of the sets that conflict with it and `members`."""
         conflicts = [0] * len(self.sets)
-        # What is left of a set inside and outside `members`; a triple needs no more.
+        # The parts of each set inside and outside `members`, all that the test needs.
         split = [(s & members, s & ~members) for s in self.sets]
         for (i, one), (j, other) in combinations(enumerate(split), 2):
             if _is_obstruction(members, one, other):

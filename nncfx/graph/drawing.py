@@ -1,4 +1,4 @@
-"""The graph as DOT text, for Graphviz and everything that reads its language."""
+"""Draw the graph as DOT text, for Graphviz and other programs that read DOT."""
 
 import shutil
 import subprocess
@@ -13,9 +13,9 @@ def dot(
 ) -> str:
     """Return a directed graph in the DOT language, top to bottom.
 
-    Operations are boxes named by function, with their scope below; `ends` (the model's inputs and
-    outputs by address) are ellipses. An edge says the shape of its tensor, and between which ports
-    it runs unless both are port 0.
+    Operations are boxes labelled with function and scope; `ends` (the model's inputs and outputs
+    by address) are ellipses. Edges are labelled with the shape of the tensor, and with the ports
+    unless both are 0.
     """
     lines = (*_ends(ends), *_boxes(operations), *_arrows(edges))
     body = "\n".join(f"  {line}" for line in lines)
@@ -26,7 +26,7 @@ def svg(text: str) -> str:
     """Return the SVG picture of a graph in the DOT language.
 
     Raises:
-        GraphError: Graphviz, a program and no Python package, is not installed.
+        GraphError: Graphviz (the program, not a Python package) is not installed.
     """
     program = shutil.which("dot")
     if program is None:

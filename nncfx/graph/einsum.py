@@ -1,4 +1,4 @@
-"""What an einsum computes: its multiply-accumulates, and the matrix product that it is, if any."""
+"""Analyze einsums: count multiply-accumulates and recognize matrix products."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from math import prod
 class MatrixProduct:
     """An einsum of two operands that is a matrix product, or a batch of them.
 
-    Each index is one axis, named by its letter, or by a number where `...` stands for it.
+    Each index is one axis, named by its letter, or by a number if `...` covers it.
 
     Attributes:
         operands: The indices of the two operands, in order.
         output: The indices of the output, in order.
-        batch: Those of both operands and the output.
-        left: Those of the first operand and the output.
-        summed: Those of both operands alone.
-        right: Those of the second operand and the output.
+        batch: Indices of both operands and the output.
+        left: Indices of the first operand and the output.
+        summed: Indices of both operands but not the output.
+        right: Indices of the second operand and the output.
     """
 
     operands: tuple[tuple[str, ...], tuple[str, ...]]
@@ -29,10 +29,10 @@ class MatrixProduct:
 
 
 def matrix_product(equation: str, ranks: Sequence[int]) -> MatrixProduct | None:
-    """Return the matrix product that an einsum is.
+    """Return the matrix product that an einsum computes, or None.
 
-    None where it is none: it has not two operands, sums over nothing that both have (an outer or
-    an elementwise product), takes a diagonal, or sums over what one operand alone has.
+    None if it does not have two operands, sums over no shared index (an outer or elementwise
+    product), takes a diagonal, or sums over an index that only one operand has.
 
     Args:
         equation: As written for `torch.einsum`.
@@ -73,8 +73,8 @@ def matrix_product(equation: str, ranks: Sequence[int]) -> MatrixProduct | None:
 def einsum_macs(equation: str, shapes: Sequence[Sequence[int]]) -> int:
     """Return the multiply-accumulates of contracting the operands left to right, as torch does.
 
-    An index that only one operand has, and the output has not, is summed before any product and
-    counts nothing; so does an einsum of one operand. `...` stands for axes aligned at the right.
+    An index of only one operand that is not in the output is summed before any product and counts
+    nothing. An einsum of one operand counts 0. Axes covered by `...` are aligned at the right.
 
     >>> einsum_macs("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)])
     120
@@ -93,7 +93,7 @@ def einsum_macs(equation: str, shapes: Sequence[Sequence[int]]) -> int:
 
 
 def _indices(term: str, axes: int) -> list[str]:
-    """Return one name per axis; those that `...` stands for are numbered from the right."""
+    """Return one name per axis; axes covered by `...` are numbered from the right."""
     before, dots, after = term.partition("...")
     hidden = axes - len(before) - len(after) if dots else 0
     return [*before, *(str(number) for number in range(hidden, 0, -1)), *after]

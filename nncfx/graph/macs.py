@@ -1,10 +1,10 @@
-"""Multiply-accumulates of a traced graph, from shapes alone.
+"""Count the multiply-accumulates of a traced graph from shapes.
 
-The count is that of the forward as traced, for the whole batch of the example inputs: one
+The count covers the forward as traced, for the whole batch of the example inputs: one
 multiply-accumulate for each product that is summed in a convolution, a linear layer, a matrix
 product, `einsum`, scaled dot-product attention or a recurrent layer. Biases, activations,
-normalisation and pooling count nothing. Padding counts as any
-other input. A frequent convention elsewhere, FLOPs, is twice this number.
+normalization and pooling count nothing. Padding counts like any other input. FLOPs, as often
+counted elsewhere, are twice this number.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,12 @@ MacRule: TypeAlias = Callable[[Operation], int]
 mac_rule: Final = Rules[MacRule](
     lambda one: one.macs, {one.macs for one in ROWS}, "a rule of the table's MACs"
 )
-"""Decorates what counts the multiply-accumulates of operations of a word in the table's `macs`,
-or of one function."""
+"""Decorator that registers a MAC rule for a word in the operator table's `macs`, or for one
+function."""
 
 
 def macs(graph: NNCFGraph) -> dict[str, int]:
-    """Return address to multiply-accumulates for the operations that have any, in order."""
+    """Return multiply-accumulates by address, for operations that have any, in order."""
     return {
         one.address: rule(one)
         for one in graph.operations
@@ -34,13 +34,13 @@ def macs(graph: NNCFGraph) -> dict[str, int]:
 
 
 def operation_macs(operation: Operation) -> int:
-    """Return the multiply-accumulates of one operation; 0 for one that has none."""
+    """Return the multiply-accumulates of one operation; 0 if it has none."""
     rule = mac_rule.find(operation.function)
     return 0 if rule is None else rule(operation)
 
 
 def total_macs(graph: NNCFGraph) -> int:
-    """Return the multiply-accumulates of the whole forward as traced; 0 for a graph without."""
+    """Return the multiply-accumulates of the whole forward as traced; 0 if it has none."""
     return sum(macs(graph).values())
 
 
@@ -49,14 +49,14 @@ def _given(operation: Operation) -> list[TensorInfo]:
 
 
 def _at(operation: Operation, *roles: str) -> TensorInfo:
-    """Return the first of what `operation` reads that has one of these roles; none is optional."""
+    """Return the first input of `operation` with one of these roles, which must be given."""
     found = operation.inputs[operator_of(operation.function).port(*roles)]
     assert found is not None  # noqa: S101 (a product is of two)
     return found
 
 
 def _fan(weight: TensorInfo) -> int:
-    """Return the elements of `weight` for one index of its first axis."""
+    """Return the number of elements of `weight` per index of its first axis."""
     return TensorInfo(weight.shape[1:], weight.dtype).elements
 
 

@@ -1,4 +1,4 @@
-"""The graph of a traced model: operations in execution order and the tensors between them."""
+"""`NNCFGraph`, the operations of a traced model and the tensors between them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def output_address(index: int) -> str:
 
 @dataclass(frozen=True)
 class NNCFGraph:
-    """What a model did in one forward; immutable, equal if all its parts are equal.
+    """The operations of one forward of a model; immutable, and equal if all parts are equal.
 
     Attributes:
         operations: In execution order.
@@ -47,11 +47,11 @@ class NNCFGraph:
 
     @override
     def __reduce__(self) -> Any:
-        # without the tables that are made when they are asked for
+        # leave out the cached tables
         return (NNCFGraph, (self.operations, self.edges, self.inputs, self.outputs))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # nothing in it changes: a copy of a wrapped model shares it
+        # immutable, so a copy of a wrapped model shares it
         return self
 
     @property
@@ -79,7 +79,7 @@ class NNCFGraph:
         """Return the operation at `address`.
 
         Raises:
-            GraphError: there is none; the message names the nearest address.
+            GraphError: there is no such operation; the message names the nearest address.
         """
         found = self._by_address.get(address)
         if found is None:
@@ -90,7 +90,7 @@ class NNCFGraph:
         return found
 
     def incoming(self, address: str) -> Sequence[Edge]:
-        """Return the edges into `address`, by port; none for an address without any."""
+        """Return the edges into `address`, by port; empty if there are none."""
         return self._incoming.get(address, ())
 
     def outgoing(self, address: str) -> Sequence[Edge]:
@@ -98,10 +98,11 @@ class NNCFGraph:
         return self._outgoing.get(address, ())
 
     def select(self, patterns: Iterable[str]) -> list[Operation]:
-        """Return the operations that `patterns` select, in execution order; none for none.
+        """Return the operations that `patterns` select, in execution order.
 
-        A pattern is an exact address, an exact scope, `{function}` and the exact name of a
-        function, or contains `{re}` and is then a regular expression searched for in the address.
+        A pattern is an exact address, an exact scope, or `{function}` followed by the exact name
+        of a function. A pattern that contains `{re}` is a regular expression that is searched for
+        in the address.
 
         Raises:
             GraphError: a regular expression does not compile.
@@ -109,7 +110,7 @@ class NNCFGraph:
         return selection.select(self.operations, patterns)
 
     def unmatched(self, patterns: Iterable[str]) -> list[str]:
-        """Return those of `patterns` that select no operation.
+        """Return the `patterns` that select no operation.
 
         Raises:
             GraphError: a regular expression does not compile.
@@ -117,7 +118,7 @@ class NNCFGraph:
         return selection.unmatched(self.operations, patterns)
 
     def hint(self, pattern: str) -> str:
-        """Return " Did you mean 'x'?" for what an unmatched pattern may stand for, or ""."""
+        """Return " Did you mean 'x'?" with a suggestion for an unmatched pattern, or ""."""
         return selection.hint(self.operations, pattern)
 
     def to_json(self) -> str:
@@ -129,12 +130,12 @@ class NNCFGraph:
         """Return the graph that `to_json` wrote.
 
         Raises:
-            GraphError: `text` is no JSON, is not a graph's, or is of another version.
+            GraphError: `text` is not JSON, not a graph, or of another version.
         """
         return cls(*decode(text))
 
     def to_dot(self) -> str:
-        """Return the graph in the DOT language, as Graphviz draws it: `dot -Tsvg`."""
+        """Return the graph in the DOT language, to draw with Graphviz (`dot -Tsvg`)."""
         inputs = [(input_address(i), one) for i, one in enumerate(self.inputs)]
         outputs = [(output_address(i), one) for i, one in enumerate(self.outputs)]
         return dot(self.operations, self.edges, [*inputs, *outputs])
@@ -148,7 +149,7 @@ class NNCFGraph:
         return svg(self.to_dot())
 
     def to_networkx(self) -> "nx.MultiDiGraph[str]":
-        """Return the graph for networkx, its nodes keyed by address.
+        """Return the graph as a networkx multigraph, with nodes keyed by address.
 
         A node carries `function`, and an operation's node also `operation`. An edge carries
         `source_port`, `target_port`, `shape` and `dtype`, and its key is the target port.

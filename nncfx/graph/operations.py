@@ -1,4 +1,4 @@
-"""What a graph is made of: tensors by shape and dtype, operations, edges."""
+"""The parts of a graph: tensors as shape and dtype, operations, edges."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing_extensions import override
 INPUT_FUNCTION: Final = "nncf_model_input"
 OUTPUT_FUNCTION: Final = "nncf_model_output"
 STRIDED: Final = "strided"
-"""The layout of a tensor that is not sparse."""
+"""The layout of a dense tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class TensorInfo:
     Attributes:
         shape: The extents, as traced; `()` for a scalar.
         dtype: The dtype by its torch name without the prefix, for instance `"float32"`.
-        layout: The layout likewise; others than `"strided"` are sparse.
+        layout: The layout, named likewise; layouts other than `"strided"` are sparse.
     """
 
     shape: tuple[int, ...]
@@ -41,14 +41,14 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnParameters(Mapping[int, str]):
-    """Input port to dotted name, for parameters of one module; equal to the dict that it spells.
+    """Dotted names of one module's parameters by input port; equal to a dict of the same items.
 
-    A graph keeps one for each operation: this is a quarter of a dict with its strings, since
-    layers of a kind share `names`.
+    Uses a quarter of the memory of a dict with its strings, since layers of a kind share `names`;
+    a graph holds one such mapping per operation.
 
     Attributes:
         module: Dotted name of the module; "" is the root.
-        names: Port and name in the module, by port.
+        names: Pairs of port and name in the module, sorted by port.
 
     >>> OwnParameters("fc", ((1, "weight"),))
     {1: 'fc.weight'}
@@ -87,18 +87,18 @@ class Operation:
     Attributes:
         address: `scope/function_callnumber`, unique in the graph.
         function: The function's name in NNCF's spelling, for instance `linear` or `__iadd__`.
-        call_number: Counts calls of `function` in `scope` within one forward, from 0.
+        call_number: Number of the call of `function` in `scope` within one forward, from 0.
         index: Position in execution order, from 0.
         module: Dotted name of the innermost registered module that makes the call; "" is the root.
         module_type: Class name of that module.
         inputs: The input tensors, by port. Ports count the tensors among the positional
-            arguments, then among the keyword arguments, nested ones in order. The entry is `None`
-            where an optional tensor was not given.
+            arguments, then among the keyword arguments, nested tensors in order. An entry is
+            `None` if an optional tensor was not given.
         outputs: The output tensors, by port.
-        parameters: Input port to dotted parameter or buffer name, as `module` reads it where it
-            is `module`'s own.
-        equation: What an `einsum` computes, as written; "" for any other function.
-        fill: What a `pad` writes around its input; 0 for any other function.
+        parameters: Dotted parameter or buffer names by input port; a tensor of `module` has the
+            name by which `module` reads it.
+        equation: The equation of an `einsum`, as written; "" for any other function.
+        fill: The value with which a `pad` fills; 0 for any other function.
     """
 
     address: str
@@ -128,7 +128,7 @@ class Edge:
         source_port: Output port of the producer.
         target: Address of the consumer (an operation or a graph output).
         target_port: Input port of the consumer.
-        tensor: What flows.
+        tensor: The tensor's shape, dtype and layout.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""Select operations by pattern: an address, a scope, a function, or a regular expression."""
+"""Select operations by address, scope, function or regular expression."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,8 +15,9 @@ def matches(pattern: str, operation: Operation) -> bool:
     """Return whether `pattern` selects `operation`.
 
     A pattern that contains `{re}` is, without it, a regular expression searched for anywhere in
-    the address. One that begins with `{function}` continues with the exact name of a function, as
-    in `{function}linear`. Any other is an exact address or an exact scope (not a prefix of one).
+    the address. A pattern that begins with `{function}` continues with the exact name of a
+    function, as in `{function}linear`. Any other pattern is an exact address or an exact scope
+    (not a prefix of one).
 
     Raises:
         GraphError: the regular expression does not compile, or takes too long.
@@ -39,7 +40,7 @@ def select(operations: Sequence[Operation], patterns: Iterable[str]) -> list[Ope
 
 
 def unmatched(operations: Sequence[Operation], patterns: Iterable[str]) -> list[str]:
-    """Return those of `patterns` that select nothing, in the order given.
+    """Return the `patterns` that select nothing, in the given order.
 
     Raises:
         GraphError: a regular expression does not compile, or takes too long.
@@ -48,10 +49,11 @@ def unmatched(operations: Sequence[Operation], patterns: Iterable[str]) -> list[
 
 
 def hint(operations: Sequence[Operation], pattern: str) -> str:
-    """Return " Did you mean 'x'?" for what `pattern`, which selects nothing, may stand for.
+    """Return " Did you mean 'x'?" with a suggestion for `pattern`, which selects nothing.
 
-    That is the name of a function, the dotted name of a module or of a tensor in it, the class of
-    modules, or else the nearest address or scope by its letters; "" where nothing is near.
+    Recognized are the name of a function, the dotted name of a module or of a tensor in it, and
+    the class of modules; otherwise the address or scope of the nearest spelling is suggested. ""
+    if nothing is near.
     """
     name = pattern.removeprefix(_FUNCTION).strip("{}")
     functions = dict.fromkeys(one.function for one in operations)
@@ -73,7 +75,7 @@ def _meant(pattern: str) -> str:
 
 
 def _scopes_by_module(operations: Sequence[Operation]) -> dict[str, str]:
-    """Return the scope of each module that runs, and of those around it, by dotted name."""
+    """Return the scopes of modules that run and of their parents, by dotted name."""
     found: dict[str, str] = {}
     for operation in operations:
         module, scope = operation.module, operation.scope

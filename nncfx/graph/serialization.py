@@ -1,4 +1,4 @@
-"""The parts of a graph as JSON text and back."""
+"""Write the parts of a graph as JSON text and read them back."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ def decode(text: str) -> Parts:
     """Return the parts that `encode` wrote.
 
     Raises:
-        GraphError: `text` is no JSON, is not a graph's, or is of another version.
+        GraphError: `text` is not JSON, not a graph, or of another version.
     """
     try:
         document: Any = read_json(text)
@@ -59,7 +59,8 @@ def decode(text: str) -> Parts:
             return parts
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise GraphError(
-            f"This is no graph in JSON: {error_text(error)}. Write graphs with NNCFGraph.to_json."
+            f"This is not a graph in JSON: {error_text(error)}. Write graphs with "
+            "NNCFGraph.to_json."
         ) from error
     raise GraphError(
         f"This graph is of version {version}; this nncfx reads version {_VERSION}. "
@@ -68,7 +69,7 @@ def decode(text: str) -> Parts:
 
 
 def _check(parts: Parts) -> None:
-    """Check that addresses are unique, and that edges join ports that there are."""
+    """Check that addresses are unique and that edges join existing ports."""
     operations, edges, inputs, outputs = parts
     ports = {one.address: (len(one.inputs), len(one.outputs)) for one in operations}
     if len(ports) < len(operations):
@@ -85,13 +86,13 @@ def _check(parts: Parts) -> None:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"{value!r:.40} is not text")
     return value
 
 
 def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{value!r:.40} is no number of 0 or more")
+        raise TypeError(f"{value!r:.40} is not a number of 0 or more")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Matrices of experts, which lie in one parameter and are picked by index."""
+"""Find the matrices of experts that are stacked in one parameter and picked by index."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,11 +15,11 @@ _ROWS, _COLUMNS = 1, 2
 
 
 def stacked_matrices(graph: NNCFGraph) -> Mapping[str, int]:
-    """Return the parameters that mixtures of experts pick matrices from: e x o x i or e x i x o.
+    """Return the axis of the outputs of each parameter from which experts pick matrices.
 
-    Of e experts each has a matrix from i inputs to o outputs; with each parameter comes the axis
-    of the outputs, 1 or 2. What is picked is multiplied right away or transposed before; other
-    stacks are no experts.
+    The shape is e x o x i (axis 1) or e x i x o (axis 2), for e experts with i inputs and o
+    outputs each. A stack counts only if the picked matrices are multiplied directly, or
+    transposed and then multiplied.
 
     >>> import torch, nncfx
     >>> class Experts(torch.nn.Module):
@@ -35,7 +35,7 @@ def stacked_matrices(graph: NNCFGraph) -> Mapping[str, int]:
     found: dict[str, int] = {}
 
     def output_axis(operation: Operation, port: int, *, is_picked: bool) -> int | None:
-        """Return the axis of the outputs in what is read at `port`; None if that is no matrix."""
+        """Return the output axis of the stack read at `port`; None if it holds no matrices."""
         function = operation.function
         if not (port == 0 and (function == _PICKS or function in _TURNS)):
             return _axis_in_product(function, port, is_picked=is_picked)
@@ -59,7 +59,7 @@ def stacked_matrices(graph: NNCFGraph) -> Mapping[str, int]:
 
 
 def _axis_in_product(function: str, port: int, *, is_picked: bool) -> int | None:
-    """Return the axis of the outputs in the matrices that a product reads; None if it is none."""
+    """Return the output axis of the matrices a product reads; None if it is no such product."""
     if function == _GROUPED:
         return _COLUMNS if port == 1 else None
     row = operator_of(function)

@@ -1,4 +1,4 @@
-"""Disjoint sets of integers, in numpy: which channels turned out to be one."""
+"""Disjoint sets of integers in numpy, used to merge channels that are the same."""
 
 from dataclasses import dataclass, field
 
@@ -10,9 +10,9 @@ Ids = npt.NDArray[np.int64]
 
 @dataclass(eq=False)
 class UnionFind:
-    """A forest of integers; the smallest of a set stands for it, whatever the order of unions.
+    """Disjoint sets of integers, each represented by its smallest, in any order of unions.
 
-    -1 stands for nothing, and for itself. `unions` counts the calls that changed something.
+    -1 means no channel and represents itself. `unions` counts the steps that changed something.
 
     >>> sets = UnionFind()
     >>> sets.grow(4)
@@ -22,7 +22,7 @@ class UnionFind:
     array([ 0,  1,  1,  1, -1])
     """
 
-    # the last entry, which is that of -1, is -1
+    # the last entry belongs to -1 and is always -1
     _parent: Ids = field(default_factory=lambda: np.full(1, -1, dtype=np.int64))
     _size: int = 0
     unions: int = 0
@@ -43,7 +43,7 @@ class UnionFind:
         return fresh
 
     def find(self, members: Ids) -> Ids:
-        """Return for each integer the one that stands for its set; same shape."""
+        """Return for each integer the representative of its set; same shape."""
         parents = roots = self._parent[members]
         above = self._parent[roots]
         while np.count_nonzero(above != roots):
@@ -53,11 +53,11 @@ class UnionFind:
         return roots
 
     def roots(self) -> Ids:
-        """Return for every integer in turn the one that stands for its set; for -1, last, -1."""
+        """Return the representative of every integer in turn, and a last entry -1, for -1."""
         return self.find(np.append(np.arange(self._size), -1))
 
     def union(self, first: Ids, second: Ids) -> None:
-        """Unite the sets of `first[i]` and `second[i]`, none of them -1, for every `i`."""
+        """Merge the sets of `first[i]` and `second[i]` for every `i`; none can be -1."""
         one, other = self.find(first), self.find(second)
         apart = one != other
         while np.count_nonzero(apart):
@@ -65,6 +65,6 @@ class UnionFind:
             high = np.maximum(one[apart], other[apart])
             np.minimum.at(self._parent, high, low)
             self.unions += 1
-            # a root got the lowest of those it was to be united with, and the others are left
+            # each root was merged with only the lowest of its partners; repeat for the others
             one, other = self.find(high), self.find(low)
             apart = one != other

@@ -1,1 +1,1 @@
-"""What fits nncfx into other libraries; each module needs the library that it is called after."""
+"""Integrations with other libraries; each module needs the library that it is named after."""

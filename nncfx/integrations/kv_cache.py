@@ -1,4 +1,4 @@
-"""A cache of keys and values in a byte each, for `generate()` of transformers."""
+"""A cache that stores each key and value in one byte, for `generate()` of transformers."""
 
 from collections.abc import Callable
 from typing import Any, Final, Literal, final
@@ -20,36 +20,36 @@ _FORMATS: Final[dict[str, tuple[torch.dtype, float]]] = {
     "int8": (torch.int8, 127.0),
     "float8_e4m3": (torch.float8_e4m3fn, 448.0),
 }
-"""By name: the dtype, and what the largest magnitude of a head becomes."""
+"""By name: the dtype, and the code of the largest magnitude of a head."""
 
 _SMALLEST: Final = 2.0**-100
-"""A scale is at least this: what is all zero has some grid, too."""
+"""The smallest scale, also used for all-zero tensors."""
 
 
 @final
 class ByteCache(Cache):
-    """Keeps keys and values in a byte each, with one scale for each token and head.
+    """Stores keys and values in one byte each, with one scale for each token and head.
 
-    Its memory is about a quarter of that of float32, or half of bfloat16's. Each call returns keys
-    and values as they are kept, those of its own tokens as well, so that a text run whole and the
-    same one run token by token read the same. Beam search, cropping and repeating work as with
+    Its memory is about a quarter of that of float32, or half of bfloat16's. Each call returns
+    stored keys and values, also for its own tokens, so a text that is run at once reads the same
+    as one that is run token by token. Beam search, cropping and repeating work as with
     transformers' `DynamicCache`:
 
         model.generate(tokens, cache=ByteCache(model))  # past_key_values= before 5.24
 
-    An encoder-decoder keeps those of its encoder apart, in float:
+    An encoder-decoder model stores those of its encoder separately, in float:
 
         own = ByteCache(model, only_self_attention=True)
         model.generate(tokens, cache=EncoderDecoderCache(own, DynamicCache()))
 
     Args:
-        model: Of transformers, with full attention in each layer.
+        model: A transformers model, with full attention in each layer.
         format_name: "int8", symmetric, or "float8_e4m3".
-        only_self_attention: It is that part of an `EncoderDecoderCache` of transformers.
+        only_self_attention: Set it for the self-attention cache of an `EncoderDecoderCache`.
 
     Raises:
-        ArgumentError: there is no such format, or the model keeps other state than keys and values
-            of all tokens: windows, chunks, recurrent states, or those of an encoder.
+        ArgumentError: the format is unknown, or the model has other state than keys and values of
+            all tokens: windows, chunks, recurrent states, or those of an encoder.
         MissingExtraError: transformers is not installed.
     """
 
@@ -65,13 +65,14 @@ class ByteCache(Cache):
         kind = type(model).__name__
         if getattr(config, "is_encoder_decoder", False) and not only_self_attention:
             raise ArgumentError(
-                f"{kind} has an encoder, and its cross-attention would append what it reads of it "
-                "to what the decoder keeps of its own. Pass EncoderDecoderCache(ByteCache(model, "
-                "only_self_attention=True), DynamicCache()) of transformers to generate()."
+                f"{kind} has an encoder, and its cross-attention would append the keys and "
+                "values of the encoder to those of the decoder. Pass "
+                "EncoderDecoderCache(ByteCache(model, only_self_attention=True), "
+                "DynamicCache()) of transformers to generate()."
             )
         plain = DynamicCache(config=config).layers
         other = {type(one).__name__ for one in plain} - {DynamicLayer.__name__}
-        # RWKV has a state, of which its config says nothing
+        # RWKV has a state that its config does not mention
         if getattr(model, "_is_stateful", False):
             other.add("recurrent states")
         if other:
@@ -84,7 +85,7 @@ class ByteCache(Cache):
 
     @property
     def size_bytes(self) -> int:
-        """What keys, values and scales take."""
+        """The bytes of keys, values and scales."""
         return sum(one.size_bytes for one in self._own)
 
 
@@ -93,7 +94,7 @@ class ByteLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers 
     """The cache of one layer: `keys` and `values` are codes, batch x heads x tokens x width.
 
     Args:
-        format_name: As `ByteCache` has it.
+        format_name: As in `ByteCache`.
     """
 
     def __init__(self, format_name: CacheFormat = "int8") -> None:
@@ -101,7 +102,7 @@ class ByteLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers 
         self.dtype, self.peak = _FORMATS[format_name]
         self.keys: Any
         self.values: Any
-        self.key_scale: Any = None  # None before there are some, as keys and values are
+        self.key_scale: Any = None  # None until there are keys and values
         self.value_scale: Any = None
 
     @override
@@ -115,7 +116,7 @@ class ByteLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Append keys and values; return all that is kept, in their precision."""
+        """Append keys and values; return all stored ones, in the precision of the new ones."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         self.keys, self.key_scale = self._longer(self.keys, self.key_scale, key_states)
@@ -129,7 +130,7 @@ class ByteLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers 
         """Return the codes of x, and their scales, batch x heads x tokens x 1."""
         wide = x.float()
         scale = (wide.abs().amax(-1, keepdim=True) / self.peak).clamp_(min=_SMALLEST)
-        # rounded first, so that codes fit the scale that is kept
+        # rounded first, so that codes match the stored scale
         scale = scale.to(_scale_dtype(x))
         codes = wide / scale.float()
         if not self.dtype.is_floating_point:
@@ -142,7 +143,7 @@ class ByteLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers 
 
     @property
     def size_bytes(self) -> int:
-        """What keys, values and scales take."""
+        """The bytes of keys, values and scales."""
         kept = (self.keys, self.key_scale, self.values, self.value_scale)
         return sum(one.nbytes for one in kept if one is not None)
 
@@ -160,7 +161,7 @@ class ByteLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers 
 
     @override
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last tokens: so many as the number, which is not positive, is below zero."""
+        """Remove the last `-tokens_to_remove` tokens; the argument is not positive."""
         if tokens_to_remove > 0:
             raise ArgumentError(
                 f"tokens_to_remove is {tokens_to_remove}; caches crop by a negative number. "
@@ -183,14 +184,14 @@ class ByteLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers 
         self.key_scale = self.value_scale = None
 
     def _change(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Do the same to codes and scales, which share all axes but the last."""
+        """Apply `change` to codes and scales, which share all axes but the last."""
         if self.is_initialized:
             self.keys, self.values = change(self.keys), change(self.values)
             self.key_scale, self.value_scale = change(self.key_scale), change(self.value_scale)
 
 
 def _scale_dtype(x: Tensor) -> torch.dtype:
-    """Return that of scales: beside half precision two bytes, with the exponents of float32."""
+    """Return the dtype of scales: for half precision two bytes, with the exponents of float32."""
     return torch.bfloat16 if x.dtype in {torch.float16, torch.bfloat16} else torch.float32
 
 

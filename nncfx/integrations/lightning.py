@@ -26,30 +26,30 @@ __all__ = ["CompressionCallback"]
 class CompressionCallback(pl.Callback):
     """Compresses a module of a `LightningModule` while it is fitted.
 
-    The module is wrapped where it stands, before checkpoints are read and optimizers are made;
-    the algorithms' losses are added to what `training_step` returns. Checkpoints of Lightning hold
+    The module is wrapped in place, before checkpoints are loaded and optimizers are created; the
+    algorithms' losses are added to the result of `training_step`. Checkpoints of Lightning contain
     masks, quantizers and the schedule: `trainer.fit(..., ckpt_path=...)` continues exactly.
-    `ModelCheckpoint` with a monitor compares checkpoints of the last stage of the schedule only.
-    A fit of another module wraps that one again, and `controller` is its handle from then on.
+    `ModelCheckpoint` with a monitor compares only checkpoints of the last stage of the schedule. A
+    fit of another module wraps that module, and `controller` then belongs to it.
 
-    With manual optimization add `callback.loss()` to the loss yourself. Where an algorithm learns
-    parameters with a multiplier of their own, let `configure_optimizers` take
-    `callback.controller.parameter_groups(lr)`.
+    With manual optimization add `callback.loss()` to the loss yourself. If an algorithm trains
+    parameters with their own learning rate multiplier, use
+    `callback.controller.parameter_groups(lr)` in `configure_optimizers`.
 
     Args:
         config: With algorithms in 'compression'.
-        batches: Of `(inputs, targets)` or of inputs, such as the loader for training: quantizers
-            find their ranges on them, and the first one is what the module is traced on.
-        module: The dotted name of what is compressed in the LightningModule.
-        example_inputs: What the module is traced on, instead of the first batch.
-        tracker: Takes level and loss of compression; None: the logger of the Trainer does.
+        batches: Of `(inputs, targets)` or of inputs, such as the training loader: quantizers find
+            their ranges on them, and the module is traced on the first one.
+        module: The dotted name in the LightningModule of the module to compress.
+        example_inputs: Inputs for tracing the module, instead of the first batch.
+        tracker: Receives level and loss of compression; None: the logger of the Trainer.
 
     Raises:
-        ArgumentError: there is nothing to trace the module on.
+        ArgumentError: there are no inputs for tracing the module.
         ConfigError: `config` has faults.
 
     Attributes:
-        controller: The handle of the algorithms; there once the Trainer has begun.
+        controller: The handle of the algorithms; available once the Trainer has started.
     """
 
     controller: Controller
@@ -78,11 +78,11 @@ class CompressionCallback(pl.Callback):
         self._evaluation = contextlib.ExitStack()
 
     def loss(self) -> Tensor:
-        """Return what is added to the loss of the task."""
+        """Return the loss to add to that of the task."""
         return self._begun().loss()
 
     def compressed(self) -> nn.Module:
-        """Return a copy of the module as it is deployed: without dead channels and masks.
+        """Return a copy of the module for deployment: without dead channels and masks.
 
         Raises:
             ThinningError: the copy would not compute the same.
@@ -91,7 +91,7 @@ class CompressionCallback(pl.Callback):
 
     @override
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Wrap the module, before its checkpoint is read; that of each fit, as in k-fold."""
+        """Wrap the module before its checkpoint is loaded; in each fit, as for k-fold."""
         if self._compression is not None and stage != "fit":
             return
         try:
@@ -117,7 +117,7 @@ class CompressionCallback(pl.Callback):
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take the stage of the checkpoint that training continues from."""
+        """Restore the stage of the checkpoint that training continues from."""
         self._stage = self._begun().stage if trainer.global_step else None
 
     @override
@@ -130,25 +130,25 @@ class CompressionCallback(pl.Callback):
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Set the level of the step, and of an epoch that a restarted Trainer did not begin."""
+        """Set the level of the step, and of an epoch that a restarted Trainer did not start."""
         self._begun().begin_epoch(trainer.current_epoch, trainer.global_step)
         self._begun().begin_step(trainer.global_step)
 
     @override
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Let the module compute as `compressed()` does."""
+        """Make the module compute as `compressed()` does."""
         self._evaluation.enter_context(self.controller.evaluating())
 
     @override
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Go on from where training was."""
+        """Restore the state of training."""
         self._evaluation.close()
 
     on_test_start, on_test_end = on_validation_start, on_validation_end
 
     @override
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Forget what was best in an earlier stage, or at a lower level."""
+        """Discard the best metric of an earlier stage, or of a lower level."""
         stage = self._begun().stage
         is_last = stage is CompressionStage.FULLY_COMPRESSED
         if trainer.sanity_checking or (stage is self._stage and is_last):
@@ -164,14 +164,13 @@ class CompressionCallback(pl.Callback):
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Tell the tracker the last numbers."""
+        """Report the last numbers to the tracker."""
         self._begun().end(trainer.global_step)
 
     def _begun(self) -> LoopCompression:
         if self._compression is None:
             raise ArgumentError(
-                "The Trainer has not begun, so that nothing is compressed yet. Call trainer.fit "
-                "first."
+                "The Trainer has not begun, so nothing is compressed yet. Call trainer.fit first."
             )
         return self._compression
 

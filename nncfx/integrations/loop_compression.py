@@ -1,4 +1,4 @@
-"""What callbacks of training loops share: a controller that is moved by counts, not by calls."""
+"""Base of callbacks for training loops: advances a controller by counts, not by calls."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol, final
@@ -13,24 +13,24 @@ __all__ = ["LoopCompression", "Tracker", "compressed_model"]
 
 
 class Tracker(Protocol):
-    """Where numbers of a training go: TensorBoard, MLflow, a CSV file, or yours."""
+    """Receives the numbers of a training: TensorBoard, MLflow, a CSV file, or your own."""
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Take numbers by name, as they are after `step` optimizer steps."""
+        """Log numbers by name, with their values after `step` optimizer steps."""
         ...
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write buffered values."""
         ...
 
 
 @final
 class LoopCompression:
-    """Moves a controller through somebody else's loop, which may begin in the middle.
+    """Advances a controller in another library's loop, which can start in the middle.
 
     Args:
-        controller: Of the model that is trained.
-        tracker: Takes level and loss of compression at each epoch; None: nobody does.
+        controller: Of the trained model.
+        tracker: Receives level and loss of compression at each epoch; optional.
     """
 
     def __init__(self, controller: Controller, tracker: Tracker | None = None) -> None:
@@ -39,24 +39,24 @@ class LoopCompression:
         self._loss: Tensor | None = None
 
     def begin_epoch(self, epoch: int, step: int) -> None:
-        """Begin `epoch`, counted from 0, unless it has begun, as before a checkpoint within it."""
+        """Start `epoch`, counted from 0, unless it has started before a checkpoint within it."""
         if epoch > self.controller.scheduler.current_epoch:
             self.controller.scheduler.epoch_step(epoch)
             self.log(step)
 
     def begin_step(self, step: int) -> None:
-        """Begin optimizer step `step`, counted from 0."""
+        """Start optimizer step `step`, counted from 0."""
         if step > self.controller.scheduler.current_step:
             self.controller.scheduler.step(step)
 
     def loss(self) -> Tensor:
-        """Return what is added to the loss of the task."""
+        """Return the loss to add to that of the task."""
         loss = self.controller.loss()
         self._loss = loss.detach()
         return loss
 
     def log(self, step: int) -> None:
-        """Tell the tracker the level, and the loss of compression as it was last."""
+        """Report the level, and the latest loss of compression, to the tracker."""
         if self._tracker is None:
             return
         values = {"compression/level": float(self.controller.level)}
@@ -65,14 +65,14 @@ class LoopCompression:
         self._tracker.log(values, step)
 
     def end(self, step: int) -> None:
-        """Tell the tracker the last numbers."""
+        """Report the last numbers to the tracker."""
         self.log(step)
         if self._tracker is not None:
             self._tracker.close()
 
     @property
     def stage(self) -> CompressionStage:
-        """How far the schedule has come; metrics of one stage compare."""
+        """The stage of the schedule; only metrics of the same stage are comparable."""
         return self.controller.compression_stage()
 
 
@@ -81,8 +81,8 @@ def compressed_model(
 ) -> nn.Module:
     """Return the compressed copy of a controller's model, in evaluation mode.
 
-    Where channels were pruned they are gone; masks are in the weights; quantizers of activations
-    stay. It computes in the type of its weights, in whichever one it was trained.
+    Pruned channels are removed; masks are in the weights; quantizers of activations remain. It
+    computes in the dtype of its weights, whatever dtype it was trained in.
 
     Raises:
         ThinningError: the copy would not compute the same.

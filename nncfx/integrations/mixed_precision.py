@@ -1,4 +1,4 @@
-"""What Accelerate leaves at a model that it has prepared for mixed precision."""
+"""Removes changes that Accelerate makes to a model for mixed precision."""
 
 from torch import nn
 
@@ -8,10 +8,10 @@ _ORIGINAL = "_original_forward"
 
 
 def remove_autocast(model: nn.Module) -> None:
-    """Take off the autocast that `Accelerator.prepare` put around the forward of `model`, if any.
+    """Remove the autocast that `Accelerator.prepare` put around the forward of `model`, if any.
 
-    It stands in the module itself, and goes with every copy; no file holds it. The Trainer of
-    transformers prepares its model so for `bf16=True`.
+    It is stored in the module itself, so every copy has it but no file. The Trainer of
+    transformers prepares its model this way for `bf16=True`.
     """
     if vars(model).pop(_ORIGINAL, None) is not None:
         vars(model).pop("forward", None)

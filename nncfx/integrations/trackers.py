@@ -1,4 +1,4 @@
-"""Where the numbers of a training go: one protocol, and three that there are."""
+"""Trackers for the numbers of a training: CSV, TensorBoard and MLflow."""
 
 import csv
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ __all__ = ["CSVTracker", "MLflowTracker", "TensorBoardTracker", "Tracker"]
 class CSVTracker(Tracker):
     """Writes a CSV file: a line for each number, with the columns step, name and value.
 
-    Lines are appended, so that a training that continues keeps what was written.
+    Lines are appended, so a resumed training keeps earlier lines.
 
     Args:
-        path: The file; its folder is made.
+        path: The file; its folder is created.
 
     Raises:
         StorageError: the file cannot be written.
@@ -55,7 +55,7 @@ class TensorBoardTracker(Tracker):
     """Writes the event files of TensorBoard.
 
     Args:
-        folder: Where they go.
+        folder: The folder for the files.
 
     Raises:
         MissingExtraError: tensorboard is not installed.
@@ -81,8 +81,8 @@ class MLflowTracker(Tracker):
     """Logs metrics to a run of MLflow.
 
     Args:
-        run_id: The run; None: the one that is active, or a new one.
-        tracking_uri: Where MLflow keeps its runs; None: as MLflow is set.
+        run_id: The run; None: the active one, or a new one.
+        tracking_uri: Where MLflow stores its runs; None: MLflow's own setting.
 
     Raises:
         MissingExtraError: mlflow is not installed.

@@ -31,38 +31,39 @@ __all__ = ["TrainerCompression"]
 _Batch: TypeAlias = dict[str, Any]
 
 _KEPT: Final = "compression.pt"
-"""The file in a checkpoint for what the Trainer's own files lack under the model's own names."""
+"""The file in a checkpoint for tensors that the Trainer's own files lack or rename."""
 
 _SAMPLED: Final = 300
-"""Examples that quantizers find their ranges on."""
+"""Number of examples on which quantizers find their ranges."""
 
 
 @final
 class TrainerCompression(TrainerCallback):
-    """Compresses the model of a `Trainer` while it trains; make it before `trainer.train()`.
+    """Compresses the model of a `Trainer` during training; create it before `trainer.train()`.
 
-    The model is wrapped where it stands, calibrated on the training data where the config asks for
-    that, and trained with the algorithms' schedules and losses. Parameters of algorithms get their
-    learning rate, and no weight decay. Checkpoints of the Trainer hold masks, quantizers and the
-    schedule, so that a Trainer that continues from one (`last_checkpoint`) continues exactly. Of
-    `load_best_model_at_end`, only checkpoints of the last stage of the schedule are compared: a
-    model that is hardly compressed yet would be the best one always. Until then no callback of
-    `EarlyStoppingCallback`'s kind stops the training, as metrics fall while the level rises.
+    The model is wrapped in place, calibrated on the training data if the config asks for it, and
+    trained with the algorithms' schedules and losses. Parameters of algorithms get their own
+    learning rate, and no weight decay. Checkpoints of the Trainer contain masks, quantizers and
+    the schedule, so a Trainer that continues from one (`last_checkpoint`) continues exactly.
+    `load_best_model_at_end` only compares checkpoints of the last stage of the schedule: otherwise
+    a model that is hardly compressed yet would always be the best. Before that stage, callbacks
+    such as `EarlyStoppingCallback` cannot stop the training, since metrics fall while the level
+    rises.
 
     Args:
-        trainer: Made as usual; it has not trained yet.
+        trainer: Created as usual; it has not trained yet.
         config: With algorithms in 'compression'.
-        example_inputs: What the model is traced on; by default the inputs of the first training
-            batch, with labels only where the model does not run without, as encoder-decoder
-            models, which make the decoder's inputs of them.
-        tracker: Takes level and loss of compression.
+        example_inputs: Inputs for tracing the model; by default the inputs of the first training
+            batch, with labels only if the model does not run without them, like encoder-decoder
+            models that derive the decoder's inputs from them.
+        tracker: Receives level and loss of compression.
 
     Attributes:
         controller: The handle of the algorithms.
 
     Raises:
-        ArgumentError: the Trainer has an optimizer already, or no model of its own, or there are
-            no example inputs and its model does not run on its batches.
+        ArgumentError: the Trainer already has an optimizer, or has no model, or there are no
+            example inputs and its model does not run on its batches.
         NNCFXError: as `nncfx.create_compressed_model`.
     """
 
@@ -110,10 +111,10 @@ class TrainerCompression(TrainerCallback):
         self._keep_state(trainer, model)
         trainer.add_callback(self)
         callbacks = trainer.callback_handler.callbacks
-        callbacks.insert(0, callbacks.pop())  # before those that stop early by the best metric
+        callbacks.insert(0, callbacks.pop())  # before early stopping by the best metric
 
     def compressed(self) -> nn.Module:
-        """Return a copy of the model as it is deployed: without dead channels and masks.
+        """Return a copy of the model for deployment: without dead channels and masks.
 
         Raises:
             ThinningError: the copy would not compute the same.
@@ -121,11 +122,11 @@ class TrainerCompression(TrainerCallback):
         return compressed_model(self.controller)
 
     def last_checkpoint(self) -> str | None:
-        """Return the newest whole checkpoint of the Trainer; None where there is none.
+        """Return the newest complete checkpoint of the Trainer; None if there is none.
 
         For `trainer.train(resume_from_checkpoint=compression.last_checkpoint())`. A Trainer that
-        was killed while it wrote leaves half a checkpoint, which `resume_from_checkpoint=True`
-        would take and refuse.
+        was killed while saving leaves an incomplete checkpoint, which
+        `resume_from_checkpoint=True` would select and then reject.
         """
         found = [
             (int(folder.name.removeprefix("checkpoint-")), str(folder))
@@ -138,7 +139,7 @@ class TrainerCompression(TrainerCallback):
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: Any
     ) -> None:
-        """Take the stage of the checkpoint that training continues from."""
+        """Restore the stage of the checkpoint that training continues from."""
         self._stage = self._compression.stage if state.global_step else None
 
     @override
@@ -160,7 +161,7 @@ class TrainerCompression(TrainerCallback):
     def on_evaluate(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: Any
     ) -> None:
-        """Forget the best metric of an earlier stage, or level."""
+        """Discard the best metric of an earlier stage, or level."""
         stage = self._compression.stage
         if stage is not self._stage or stage is not CompressionStage.FULLY_COMPRESSED:
             self._stage = stage
@@ -170,14 +171,14 @@ class TrainerCompression(TrainerCallback):
     def on_train_end(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **_: Any
     ) -> None:
-        """Tell the tracker the last numbers."""
+        """Report the last numbers to the tracker."""
         self._compression.end(state.global_step)
 
     def _keep_state(self, trainer: Trainer, model: nn.Module) -> None:
-        """Write what the Trainer's files lack beside each checkpoint, and read it again.
+        """Save what the Trainer's files lack next to each checkpoint, and load it again.
 
-        Of an adapted model PEFT saves the adapter alone. Others transformers may save under names
-        that its Trainer does not read back, as those of ViT from version 5 on.
+        For an adapted model PEFT only saves the adapter. transformers saves some others under
+        names that its Trainer does not read back, such as ViT from version 5 on.
         """
         save, load = trainer._save, trainer._load_from_checkpoint  # noqa: SLF001 (no callback has both)
         load_best = trainer._load_best_model  # noqa: SLF001 (as above)
@@ -198,7 +199,7 @@ class TrainerCompression(TrainerCallback):
                 raise ArgumentError(
                     f"'{folder}' has no {_KEPT}, and its other files lack {len(lacking)} tensors "
                     f"of the model, such as '{next(iter(lacking))}': masks, quantizers and "
-                    "schedules, or weights under other names. Go on from a checkpoint of a "
+                    "schedules, or weights under other names. Continue from a checkpoint of a "
                     "training with TrainerCompression, or start over."
                 )
 
@@ -259,10 +260,10 @@ class TrainerCompression(TrainerCallback):
 
 
 def _lacking(model: nn.Module, folder: Path) -> dict[str, Any]:
-    """Return the tensors of `model` that no file of weights in `folder` holds under their name.
+    """Return the tensors of `model` that the weight files in `folder` lack under their names.
 
-    Of an adapted model these are the state of hooks and the weights that are trained, of which
-    PEFT saves what masks make of them.
+    For an adapted model these are the state of hooks and the trained weights, of which PEFT saves
+    the masked values.
     """
     state: dict[str, Any] = model.state_dict(keep_vars=True)
     if hasattr(model, "peft_config"):
@@ -274,12 +275,12 @@ def _lacking(model: nn.Module, folder: Path) -> dict[str, Any]:
         }
     files = list(folder.glob("*.safetensors"))
     if not files:
-        return {}  # another format, of torch's own names
+        return {}  # another format, with torch's own names
     stored: set[str] = set()
     for file in files:
         with safe_open(file, framework="pt") as opened:
             stored.update(opened.keys())
-    # of tensors that modules share one name is stored
+    # shared tensors are stored under one name
     found = {id(one) for name, one in state.items() if name in stored}
     return {
         name: one for name, one in state.items() if name not in stored and id(one) not in found
@@ -287,7 +288,7 @@ def _lacking(model: nn.Module, folder: Path) -> dict[str, Any]:
 
 
 def _is_whole(checkpoint: Path) -> bool:
-    """Return whether the file that a Trainer writes last is there and whole."""
+    """Return whether the file that a Trainer writes last exists and is complete."""
     try:
         json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -296,7 +297,7 @@ def _is_whole(checkpoint: Path) -> bool:
 
 
 def _is_scaled(trainer: Trainer, num_items_in_batch: object) -> bool:
-    """Return whether the Trainer leaves the loss as it is where it accumulates gradients."""
+    """Return whether the loss is already scaled for gradient accumulation."""
     told: bool | None = getattr(trainer, "loss_is_scaled_for_ga", None)
     if told is not None:
         return told
@@ -319,7 +320,7 @@ def _as_taken(
     """Return `batches` without labels, or with them if the model does not run without.
 
     Raises:
-        ArgumentError: the first is to be traced, and runs neither way.
+        ArgumentError: the first batch is to be traced, and runs neither way.
     """
     bare = [{name: one[name] for name in one if name not in labels} for one in batches]
     if _fault(model, bare[0]) is None:
@@ -337,7 +338,7 @@ def _as_taken(
 
 
 def _fault(model: nn.Module, batch: _Batch) -> Exception | None:
-    """Return the error in which the model ends on a batch, None if it runs."""
+    """Return the error of the model on a batch, None if it runs."""
     try:
         with torch.no_grad():
             run(model, batch)
@@ -349,7 +350,7 @@ def _fault(model: nn.Module, batch: _Batch) -> Exception | None:
 
 
 def _first(batches: Iterator[_Batch], examples: int) -> Iterator[_Batch]:
-    """Yield batches until so many examples have come."""
+    """Yield batches until they have this many examples."""
     seen = 0
     for batch in batches:
         yield batch

@@ -1,4 +1,4 @@
-"""Recovery of accuracy: L-C, direct compression, and fine-tuning behind one interface."""
+"""Recovery of accuracy: L-C, direct compression and fine-tuning with a common interface."""
 
 from typing import TYPE_CHECKING
 

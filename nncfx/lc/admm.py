@@ -1,4 +1,4 @@
-"""ADMM: the alternating direction method of multipliers, with masked retraining behind it."""
+"""ADMM: the alternating direction method of multipliers, followed by masked retraining."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,23 +15,22 @@ from nncfx.schemes.masks.exact_masks import check_at_least
 
 @dataclass(frozen=True, kw_only=True)
 class ADMM(TrainingSettings):
-    """Recovers accuracy by ADMM: L-C with a constant penalty, then retraining with held zeros.
+    """Recovers accuracy by ADMM: L-C with a constant penalty, then retraining with fixed zeros.
 
-    With scaled duals u, each iteration trains `L(w) + rho/2 |w - z + u|^2`, projects
-    `z = Pi(w + u)`, and adds `w - z` to u. That is L-C's iteration with `mu = rho` and
-    `lambda = -rho u`, so `LC` runs it. Since rho does not grow, w stays away from z; hence the
-    retraining, from the best z, in which zeros stay zero. The best of all is returned, of equal
-    ones the earliest.
+    With scaled duals u, each iteration trains `L(w) + rho/2 |w - z + u|^2`, projects `z = Pi(w +
+    u)`, and adds `w - z` to u. That is L-C's iteration with `mu = rho` and `lambda = -rho u`, so
+    `LC` runs it. Since rho does not grow, w does not reach z; therefore the best z is retrained
+    with its zeros fixed. The best result of all is returned, among equal ones the earliest.
 
-    Rate, optimizer, precision and seed are those of `TrainingSettings`.
+    Learning rate, optimizer, precision and seed are those of `TrainingSettings`.
 
     Attributes:
         iterations: ADMM iterations after direct compression, at least 1.
         rho: The penalty parameter; above 0.
-        mb_iterations: Minibatches of an iteration.
-        retraining_epochs: Passes over the training data with the zeros held; 0: none.
-        retraining_lr: Their learning rate; None: `lr`. It falls to `lr_end`, too.
-        resume_folder: As in `LC`; retraining starts again.
+        mb_iterations: Minibatches per iteration.
+        retraining_epochs: Passes over the training data with fixed zeros; 0: none.
+        retraining_lr: Learning rate of retraining; None: `lr`. It also falls to `lr_end`.
+        resume_folder: As in `LC`; retraining starts over.
 
     Raises:
         ArgumentError: a setting is out of range.

@@ -1,4 +1,4 @@
-"""L-C: a hook on every weight that its schemes compress."""
+"""Inserts L-C hooks on all weights that its schemes compress."""
 
 import logging
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 @final
 @register_algorithm(LCConfig)
 class LCBuilder(Builder[LCConfig]):
-    """Plans a compressed weight at every parameter that the schemes constrain."""
+    """Inserts a compressed weight at every parameter that the schemes constrain."""
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
@@ -49,7 +49,7 @@ class LCBuilder(Builder[LCConfig]):
         for name in constrained:
             hook = CompressedWeight(parameters[name].detach())
             insertions += [
-                # masks of other algorithms see what this one leaves
+                # hooks of other algorithms see the result of this one
                 Insertion(WeightSite.of(alias), hook, Priority.DEFAULT, ALGORITHM)
                 for alias in names[name]
             ]
@@ -66,7 +66,7 @@ class LCBuilder(Builder[LCConfig]):
         return scheme.bind(model.nncf.channels) if scheme.is_structured else scheme
 
     def _left_alone(self, model: NNCFNetwork) -> set[str]:
-        """Return the modules whose weights an operation outside the scopes reads."""
+        """Return the modules whose weights are read by an operation outside the scopes."""
         considered = {one.address for one in self.considered(model)}
         return {
             WeightSite.of(name).module
@@ -77,6 +77,6 @@ class LCBuilder(Builder[LCConfig]):
 
 
 def _complex_modules(model: NNCFNetwork) -> set[str]:
-    """Return the modules that own a complex weight, whose distance is no real loss."""
+    """Return the modules with a complex weight, whose distance is not a real loss."""
     found = raw_parameters(model).items()
     return {WeightSite.of(name).module for name, one in found if one.is_complex()}

@@ -1,4 +1,4 @@
-"""The config of L-C: its schemes, and when it compresses. Ours, not NNCF's."""
+"""The config of L-C: its schemes and its schedule. An addition to NNCF's configs."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class LCParams(SparsityParams):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of a schedule, and of keys that mean nothing to L-C."""
+        """Yield the faults of the schedule, and keys that L-C does not use."""
         yield from super().rules()
         if self.sparsity_level_setting_mode == "local":
             yield Fault(
@@ -56,7 +56,7 @@ class LCParams(SparsityParams):
         if self.update_per_optimizer_step:
             yield Fault(
                 path="update_per_optimizer_step",
-                problem="lc compresses between epochs, so that a level within one would have no "
+                problem="lc compresses between epochs, so a level within one would have no "
                 "effect. Remove the key.",
             )
 

@@ -1,4 +1,4 @@
-"""L-C in the user's own loop: its loss is the penalty, its epochs are the L steps."""
+"""L-C in the user's own training loop: its loss is the penalty, its epochs are the L steps."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -30,14 +30,14 @@ ALGORITHM = LCConfig.algorithm
 
 @final
 class LCController(Controller):
-    """Compresses between epochs, and pulls the weights towards the compressed ones in between.
+    """Compresses between epochs, and pulls weights towards the compressed ones in between.
 
-    Train on in training mode with `loss()` added. In evaluation mode the model computes with the
-    compressed weights of the last compression; `compress()` does one now, before validation.
+    Train in training mode with `loss()` added. In evaluation mode the model uses the weights of
+    the last compression; call `compress()` before validation to compress the current weights.
 
     Attributes:
         config: The algorithm's config.
-        scheme: What compresses.
+        scheme: The scheme that compresses.
         hooks: The compressed weights by parameter.
     """
 
@@ -64,7 +64,7 @@ class LCController(Controller):
 
     @property
     def mu(self) -> float:
-        """The penalty parameter of the present L step; 0 before the first."""
+        """The penalty parameter of the current L step; 0 before the first."""
         return self._penalty.mu
 
     def distance(self) -> float:
@@ -74,7 +74,7 @@ class LCController(Controller):
 
     @torch.no_grad()
     def compress(self) -> None:
-        """Compress the present weights, for evaluation; the Lagrangian does not move.
+        """Compress the current weights for evaluation; the Lagrangian does not change.
 
         Raises:
             CompressionError: the scheme cannot compress the model.
@@ -94,7 +94,7 @@ class LCController(Controller):
         try:
             yield
         finally:
-            # within an L step the weights are drawn to what its C step found
+            # within an L step the weights are pulled to the result of its C step
             with torch.no_grad():
                 self._take(kept)
 
@@ -102,7 +102,7 @@ class LCController(Controller):
     def statistics(self) -> SparsityStatistics:
         weights = raw_parameters(self.model)
         gone = {
-            # zeros that the weight has by itself are not of compression's making
+            # do not count zeros that the weight already has
             name: int(((one.theta == 0) & (whole(weights[name]) != 0)).sum())
             for name, one in self.hooks.items()
         }
@@ -132,7 +132,7 @@ class LCController(Controller):
 
     @torch.no_grad()
     def _compression_step(self) -> None:
-        """Do the C step: compress `w - lambda / mu`, move lambda, and raise mu."""
+        """Do the C step: compress `w - lambda / mu`, update lambda, and raise mu."""
         lagrangian = self._penalty.lagrangian()
         shifted = self._plain()
         lagrangian.shift(shifted)
@@ -145,7 +145,7 @@ class LCController(Controller):
         )
 
     def _plain(self) -> nn.Module:
-        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
+        assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller has a wrapped model)
         return unwrap(copy_of(self.model))
 
     def _projected(self, plain: nn.Module, level: float) -> dict[str, Tensor]:

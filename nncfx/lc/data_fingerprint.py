@@ -1,4 +1,4 @@
-"""What tells one data set from another, so that no run continues with other data unnoticed."""
+"""Fingerprints of data sets, so that no run silently continues with other data."""
 
 import contextlib
 import dataclasses
@@ -26,17 +26,16 @@ _Facts = dict[str, int | str]
 
 
 def data_fingerprint(loader: Iterable[Any]) -> _Facts:
-    """Return facts of the data behind `loader` that are the same whenever it is.
+    """Return facts about the data of `loader` that are equal for equal data.
 
-    "samples" is their number, where it is known; "batches" that of minibatches; "content" a digest
-    of all samples of lists and `TensorDataset`s, however they are divided into minibatches, of 32
-    samples of other data sets, of the first minibatch of other loaders. Where content is drawn at
-    random by a generator of the loader's own, so that it never comes back, there is no "content".
-    Order does not count, since loaders shuffle. Torch's, NumPy's and Python's generators are left
-    as they were.
+    "samples" is the number of samples, if known; "batches" the number of minibatches. "content" is
+    a digest: of all samples for lists and `TensorDataset`s, regardless of minibatches; of 32
+    samples for other data sets; of the first minibatch for other loaders. It is missing if the
+    loader's own generator draws different content every time. Order does not count, since loaders
+    shuffle. The state of torch's, NumPy's and Python's generators is preserved.
     """
     facts = _of_samples(loader)
-    with contextlib.suppress(TypeError, NotImplementedError):  # no length, as streams
+    with contextlib.suppress(TypeError, NotImplementedError):  # streams have no length
         facts["batches"] = len(loader)  # type: ignore[arg-type]  # what has none is passed over
     return facts
 
@@ -47,7 +46,7 @@ def _of_samples(loader: Iterable[Any]) -> _Facts:
     if isinstance(loader, Sequence):
         digest, samples = _digest(loader)
         return {"samples": samples, "content": digest}
-    if isinstance(loader, Iterator):  # what is taken from it is gone
+    if isinstance(loader, Iterator):  # reading from it would consume it
         return {}
     return _content(lambda: [next(iter(loader))])
 
@@ -72,7 +71,7 @@ def _of_dataset(loader: DataLoader[Any]) -> _Facts:
 def _samples(loader: DataLoader[Any], dataset: Dataset[Any], indices: list[int]) -> list[Any]:
     if not loader.num_workers:
         return [dataset[index] for index in indices]
-    # data sets open files in their workers, and may not have them open where those are forked
+    # data sets open files in their workers, which must not be open when workers are forked
     own: DataLoader[Any] = DataLoader(
         dataset,
         batch_size=None,
@@ -91,7 +90,7 @@ def _as_it_is(sample: Any) -> Any:  # noqa: ANN401 (a sample is anything)
 
 
 def _content(draw: Callable[[], list[Any]]) -> _Facts:
-    """Return the digest of what `draw` draws, if it draws the same twice."""
+    """Return the digest of the result of `draw`, if it is the same twice."""
     digests = []
     for _ in range(2):
         with _seeded_everywhere():
@@ -100,26 +99,26 @@ def _content(draw: Callable[[], list[Any]]) -> _Facts:
             except Exception as error:
                 if machine_fault(error) is not None:
                     raise
-                return {}  # who iterates over it is told in full what is wrong
+                return {}  # iterating over it later raises a complete error
     return {"content": digests[0]} if digests[0] == digests[1] else {}
 
 
 @contextlib.contextmanager
 def _seeded_everywhere() -> Iterator[None]:
-    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (what transforms use)
+    state, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 (used by transforms)
     try:
         with torch.random.fork_rng(devices=[]):
             random.seed(0)
-            np.random.seed(0)  # noqa: NPY002 (what transforms use)
+            np.random.seed(0)  # noqa: NPY002 (used by transforms)
             torch.manual_seed(0)
             yield
     finally:
         random.setstate(state)
-        np.random.set_state(legacy)  # noqa: NPY002 (what transforms use)
+        np.random.set_state(legacy)  # noqa: NPY002 (used by transforms)
 
 
 def _digest(batches: Iterable[Any]) -> tuple[str, int]:
-    """Return a digest of the samples in `batches`, and their number; places of leaves count."""
+    """Return a digest of the samples in `batches`, and their number; leaf positions count."""
     hashes: dict[str, Any] = {}
     samples = 0
     for batch in batches:
@@ -138,7 +137,7 @@ def _digest(batches: Iterable[Any]) -> tuple[str, int]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Leaf:
-    """A tensor, array or other value of a minibatch; `length` is that of axis 0."""
+    """A tensor, array or other value of a minibatch; `length` is its size along axis 0."""
 
     place: str
     kind: str

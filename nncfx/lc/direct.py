@@ -1,4 +1,4 @@
-"""Direct compression, and fine-tuning with the zeros held: what L-C is compared with."""
+"""Direct compression, and fine-tuning with fixed zeros: the baselines of L-C."""
 
 from dataclasses import dataclass
 
@@ -25,12 +25,12 @@ from nncfx.tracing.calls.model_copy import copy_of
 
 @dataclass(frozen=True, kw_only=True)
 class DC:
-    """Direct compression: the scheme is applied once, and nothing is trained.
+    """Direct compression: applies the scheme once, without training.
 
     Attributes:
-        recalibration_batches: Minibatches over which batch norms estimate their statistics
-            afresh; 0: they stay.
-        seed: Of torch's generators meanwhile; they are put back.
+        recalibration_batches: Minibatches over which batch norms re-estimate their statistics; 0:
+            they do not change.
+        seed: Of torch's generators during recovery; their state is restored.
 
     Raises:
         ArgumentError: a setting is out of range.
@@ -62,13 +62,13 @@ class DC:
 
 @dataclass(frozen=True, kw_only=True)
 class DCFineTuned(TrainingSettings):
-    """Direct compression, then training in which the zeros stay zero.
+    """Direct compression, then training with fixed zeros.
 
-    After each epoch the trained weights are compressed again and judged; the best, direct
-    compression included, is returned. Zeros of every parameter that the scheme constrains are
-    held, those that were zero before compression, too.
+    After each epoch the trained weights are compressed again and judged; the best result, direct
+    compression included, is returned. Zeros of every constrained parameter are fixed, including
+    those from before compression.
 
-    Rate, optimizer, precision and seed are those of `TrainingSettings`.
+    Learning rate, optimizer, precision and seed are those of `TrainingSettings`.
 
     Attributes:
         epochs: Passes over the training data, at least 1.
@@ -76,7 +76,7 @@ class DCFineTuned(TrainingSettings):
     Raises:
         ArgumentError: a setting is out of range.
 
-    Source: the fine-tuner of Condensa's library; it has no momentum of Nesterov's kind.
+    Source: the fine-tuner of Condensa's library; it does not use Nesterov momentum.
     """
 
     epochs: int = 5

@@ -1,6 +1,6 @@
 """The augmented Lagrangian of `min L(w) subject to w = theta`, on a model's constrained weights.
 
-The terms beside the loss are `mu/2 |w - theta|^2 - lambda . (w - theta)`.
+The terms added to the loss are `mu/2 |w - theta|^2 - lambda . (w - theta)`.
 Source: Carreira-Perpinan and Idelbayev (2018), "Learning-Compression" algorithms, section 3.
 """
 
@@ -15,14 +15,15 @@ from nncfx.schemes.wide_floats import wide
 from nncfx.storage.models.sharded_models import like_shards, whole
 
 Penalized: TypeAlias = Literal["weights", "all"]
-"""Which of the parameters that a scheme constrains the penalty draws: "weights" are those of two
-and more axes, and leave biases and norms to the loss alone; "all" is the Lagrangian as written."""
+"""Which of the constrained parameters the penalty pulls: "weights" are those with at least two
+axes, while biases and norms only follow the loss; "all" is the Lagrangian as written."""
 
 
 def is_penalized(parameter: Tensor, penalize: Penalized) -> bool:
-    """Return whether the penalty draws a constrained `parameter`; never one that is frozen.
+    """Return whether the penalty pulls a constrained `parameter`; False for frozen ones.
 
-    The multipliers of a frozen one would grow for ever, since training cannot bring it to theta.
+    The multipliers of a frozen parameter would grow forever, since training cannot bring it to
+    theta.
     """
     return parameter.requires_grad and (penalize == "all" or parameter.ndim > 1)
 
@@ -41,8 +42,8 @@ def augmented_penalty(weight: Tensor, theta: Tensor, multiplier: Tensor, mu: flo
 def next_mu(mu: float, *, initial: float, multiplier: float, cap: float) -> float:
     """Return the penalty parameter of the next iteration.
 
-    It starts at 0 (the first iteration has no penalty), then comes `initial`, then each time
-    `multiplier` times as much, until it exceeds `cap` (which the last value may do once).
+    It starts at 0 (the first iteration has no penalty), continues with `initial`, and is then
+    multiplied by `multiplier` until it exceeds `cap` (which the last value may do once).
 
     >>> next_mu(0.0, initial=1e-3, multiplier=1.1, cap=1e4)
     0.001
@@ -68,7 +69,7 @@ class Lagrangian:
     ) -> None:
         """Tie `weights` to `thetas`; without `multipliers` it is the quadratic penalty.
 
-        The tensors are kept, not copied, and `update` writes into those of the last two.
+        The tensors are kept, not copied; `update` writes to `thetas` and `multipliers` in place.
         """
         self._weights = dict(weights)
         self._thetas = dict(thetas)
@@ -85,7 +86,7 @@ class Lagrangian:
         multipliers: bool = True,
         penalize: Penalized = "all",
     ) -> "Lagrangian":
-        """Return one over the penalized parameters of `model` among `names`; all else is zero."""
+        """Return the Lagrangian of the penalized parameters among `names`, starting from zero."""
         wanted = frozenset(names)
         weights = {
             name: p
@@ -96,7 +97,7 @@ class Lagrangian:
         return cls(weights, zeros[0], zeros[1] if multipliers else None)
 
     def in_shards(self) -> "Lagrangian":
-        """Return the same with compressed values and multipliers divided as the weights are."""
+        """Return the same, with compressed values and multipliers sharded like the weights."""
 
         def divided(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return {name: like_shards(tensors[name], p) for name, p in self._weights.items()}
@@ -105,21 +106,21 @@ class Lagrangian:
         return Lagrangian(self._weights, divided(self._thetas), multipliers, self.mu)
 
     def penalty(self) -> Tensor:
-        """Return the terms beside the loss, a scalar with a gradient to all weights."""
+        """Return the terms added to the loss, a scalar with a gradient to all weights."""
         terms = [
             whole(augmented_penalty(weight, self._thetas[name], self._multiplier(name), self.mu))
             for name, weight in self._weights.items()
         ]
-        # where all constrained weights are frozen there is nothing to draw
+        # if all constrained weights are frozen, there is nothing to pull
         return torch.stack(terms).sum() if terms else torch.zeros((), device="cpu")
 
     @torch.no_grad()
     def add_gradient(self) -> None:
-        """Add `mu (w - theta) - lambda` to the gradients; a weight without a gradient stays so."""
+        """Add `mu (w - theta) - lambda` to the gradients; skip weights without a gradient."""
         if self.mu == 0:
             return
         if not self._offsets:
-            # mu theta + lambda is constant between two C steps
+            # mu theta + lambda is constant between C steps
             self._offsets = {
                 name: theta.mul(self.mu).add_(self._multiplier(name))
                 for name, theta in self._thetas.items()
@@ -145,7 +146,7 @@ class Lagrangian:
 
     @torch.no_grad()
     def update(self, thetas: Mapping[str, Tensor]) -> None:
-        """Take the compressed values, then move the multipliers: `lambda -= mu (w - theta)`."""
+        """Store the compressed values, then update the multipliers: `lambda -= mu (w - theta)`."""
         for name, weight in self._weights.items():
             self._thetas[name].copy_(thetas[name])
             if self._multipliers is not None and self.mu:
@@ -153,14 +154,14 @@ class Lagrangian:
         self._offsets = {}
 
     def state(self) -> dict[str, Tensor]:
-        """Return compressed values and multipliers, under `theta:NAME` and `lambda:NAME`."""
+        """Return compressed values and multipliers, named `theta:NAME` and `lambda:NAME`."""
         found = {f"theta:{name}": theta for name, theta in self._thetas.items()}
         multipliers = self._multipliers or {}
         return found | {f"lambda:{name}": one for name, one in multipliers.items()}
 
     @torch.no_grad()
     def restore(self, state: Mapping[str, Tensor], mu: float) -> None:
-        """Take what `state` returned, and the penalty parameter of that time."""
+        """Load the result of `state`, and the penalty parameter saved with it."""
         for key, tensor in self.state().items():
             tensor.copy_(state[key])
         self._offsets = {}

@@ -1,4 +1,4 @@
-"""L-C: learning and compression steps in turn, tied by an augmented Lagrangian."""
+"""L-C: alternates learning and compression steps, coupled by an augmented Lagrangian."""
 
 import itertools
 import math
@@ -34,38 +34,37 @@ from nncfx.tracing.calls.model_copy import copy_of
 class LC(TrainingSettings):
     """Recovers accuracy by the L-C algorithm: `min L(w)` subject to `w = decompress(theta)`.
 
-    Iteration 0 is direct compression. Every later one trains the uncompressed weights w with the
-    penalty `mu/2 |w - theta|^2 - lambda . (w - theta)` (L step), compresses `w - lambda / mu`
-    (C step), and moves lambda. The compressed model with the best metric is returned; of equal
-    ones the earliest.
+    Iteration 0 is direct compression. Every later iteration trains the uncompressed weights w with
+    the penalty `mu/2 |w - theta|^2 - lambda . (w - theta)` (L step), compresses `w - lambda / mu`
+    (C step), and updates lambda. The compressed model with the best metric is returned; among
+    equal ones the earliest.
 
-    Where Condensa's library is known to err, this does not follow it: the user's model is copied;
-    biases and norm parameters that a scheme zeroes are penalised, too, unless `penalize` is
-    "weights";
+    Known errors of Condensa's library are not reproduced: the user's model is copied; biases and
+    norm parameters that a scheme zeroes are penalised too, unless `penalize` is "weights";
     optimizer state is fresh in every L step for any optimizer; the best model is chosen by the
     user's metric, not the loss, and judged in the working dtype; frozen parameters are only
     compressed.
 
-    Rate, optimizer, precision and seed are those of `TrainingSettings`.
+    Learning rate, optimizer, precision and seed are those of `TrainingSettings`.
 
     Attributes:
         steps: L-C iterations including iteration 0, at least 1.
         lr_decay: Factor on `lr` in every L-C iteration; iteration j starts with `lr_decay ** j`.
-        lr_milestones: L-C iterations after each of which `lr_multiplier` is applied, too.
+        lr_milestones: L-C iterations after each of which `lr_multiplier` is also applied.
         lr_multiplier: Factor on `lr` after each milestone.
-        mb_iterations_per_l: Minibatches of an L step.
-        mb_iterations_first_l: Minibatches of the first L step; None: as all others.
+        mb_iterations_per_l: Minibatches per L step.
+        mb_iterations_first_l: Minibatches of the first L step; None: as in all others.
         mu_init: Penalty parameter of iteration 1; above 0.
         mu_multiplier: Factor from one iteration to the next, at least 1.
-        mu_cap: mu grows no more once it exceeds this.
+        mu_cap: mu stops growing once it exceeds this.
         multipliers: False: the quadratic penalty method, lambda stays 0.
-        penalize: "all" draws every parameter that the scheme constrains to its compressed value;
-            "weights" those of two and more axes only, as Condensa's library does: biases are
-            compressed, and trained by the loss alone.
-        resume_folder: Where the state is kept after every iteration, so that the same call
-            continues after a kill and ends bitwise as if it had not been interrupted, provided
-            that the data are the same and are shuffled by torch's global generator, which is kept,
-            too. The file is removed at the end. None: nothing is kept.
+        penalize: "all" pulls every constrained parameter to its compressed value; "weights" only
+            those with at least two axes, as Condensa's library does: biases are compressed, but
+            trained by the loss alone.
+        resume_folder: Where the state is saved after every iteration. After a kill the same call
+            continues from it and ends with bitwise the same result, provided that the data are the
+            same and are shuffled by torch's global generator, whose state is saved too. The file
+            is removed at the end. None: nothing is saved.
 
     Raises:
         ArgumentError: a setting is out of range.
@@ -152,17 +151,17 @@ class LC(TrainingSettings):
         return best.recovered()
 
     def _identity(self, model: nn.Module, scheme: Scheme, level: float, data: RecoveryData) -> str:
-        """Return what tells this recovery from others; empty where nothing is kept."""
+        """Return an identifier of this recovery; empty if nothing is saved."""
         if self.resume_folder is None:
             return ""
         settings = vars(self) | {"scheme": scheme, "level": level, "resume_folder": None}
         if self.penalize == "all":
-            del settings["penalize"]  # which files of older versions do not know
+            del settings["penalize"]  # absent from the identity in files of older versions
         settings["data"] = sorted(data_fingerprint(data.train).items())
         return identity(model, settings)
 
     def _iterations(self, step: int) -> int:
-        """Return the number of minibatches of L step `step`."""
+        """Return the number of minibatches in L step `step`."""
         if step == 1 and self.mb_iterations_first_l is not None:
             return self.mb_iterations_first_l
         return self.mb_iterations_per_l
@@ -210,7 +209,7 @@ class LC(TrainingSettings):
 
 
 def _compress(learner: nn.Module, lagrangian: Lagrangian, pi: Scheme, level: float) -> Projection:
-    """Do the C step: project `w - lambda / mu`, and tell the Lagrangian."""
+    """Do the C step: project `w - lambda / mu`, and update the Lagrangian."""
     learner.zero_grad(set_to_none=True)
     theta = copy_of(learner)
     lagrangian.shift(theta)

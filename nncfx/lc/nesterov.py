@@ -1,4 +1,4 @@
-"""SGD with Nesterov's momentum as L-C uses it: the velocity carries its own learning rate."""
+"""SGD with Nesterov momentum as in L-C: the velocity includes the learning rate."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
@@ -9,20 +9,20 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 OptimizerFactory: TypeAlias = Callable[[list[nn.Parameter], float], Optimizer]
-"""Makes an optimizer for parameters at a starting learning rate."""
+"""Builds an optimizer from parameters and an initial learning rate."""
 
 
 class Nesterov(Optimizer):
     """`v <- m v - lr g; w <- w - lr g + m v`.
 
-    With a constant learning rate this is `torch.optim.SGD(nesterov=True)`. When the rate falls,
-    past steps keep the length they had, where torch rescales them.
+    With a constant learning rate this equals `torch.optim.SGD(nesterov=True)`. When the learning
+    rate falls, past steps keep their length, while torch rescales them.
 
     Args:
-        params: What to train.
+        params: The parameters to train.
         lr: Learning rate, above 0.
         momentum: m, in [0, 1).
-        weight_decay: Adds that times the weight to its gradient.
+        weight_decay: Factor of the weight that is added to its gradient.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Nesterov(Optimizer):
     @override
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override] # torch overloads step on None
-        """Move every parameter that has a gradient; return the closure's loss, if there is one."""
+        """Update every parameter that has a gradient; return the closure's loss, if any."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

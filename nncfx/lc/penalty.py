@@ -1,4 +1,4 @@
-"""The penalty of L-C in the user's own loop: it draws weights to their compressed values."""
+"""The penalty of L-C in the user's own loop: pulls weights to their compressed values."""
 
 from collections.abc import Mapping
 from typing import ClassVar, final
@@ -14,12 +14,12 @@ from nncfx.lc.lagrangian import Lagrangian, Penalized, is_penalized
 
 @final
 class CompressedWeight(nn.Module):
-    """Gives the weight itself in training mode, and its compressed value in evaluation mode.
+    """Returns the weight itself in training mode, and its compressed value in evaluation mode.
 
     Attributes:
         theta: The compressed value, in the weight's dtype.
         multiplier: The Lagrange multiplier; stays zero under the quadratic penalty.
-        is_of_weight: That what it gives is of the weight of one model, and no average's.
+        is_of_weight: Marks the output as specific to one model's weight, not valid for averages.
     """
 
     is_of_weight: ClassVar[bool] = True
@@ -33,20 +33,20 @@ class CompressedWeight(nn.Module):
 
     @override
     def forward(self, weight: Tensor) -> Tensor:
-        # FSDP may gather the weight in another dtype
+        # FSDP can gather the weight in another dtype
         return weight if self.training else self.theta.to(weight.dtype)
 
 
 @final
 class PenaltyLoss(CompressionLoss):
-    """`mu/2 |w - theta|^2 - lambda . (w - theta)` over the constrained weights that are drawn.
+    """`mu/2 |w - theta|^2 - lambda . (w - theta)` over the penalized weights.
 
     Attributes:
         model: The wrapped model.
         hooks: The compressed weights by parameter.
         mu: The penalty parameter; 0 before the first compression.
-        has_multipliers: Whether lambda takes part.
-        penalize: Which of the parameters are drawn.
+        has_multipliers: Whether lambda is used.
+        penalize: Which of the parameters are penalized.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class PenaltyLoss(CompressionLoss):
         self.penalize: Penalized = penalize
 
     def lagrangian(self) -> Lagrangian:
-        """Return the Lagrangian over the present tensors, which `.to()` may have exchanged."""
+        """Return the Lagrangian over the current tensors, which `.to()` may have replaced."""
         weights = {
             name: one
             for name, one in raw_parameters(self.model).items()

@@ -1,4 +1,4 @@
-"""Compressing a copy, judging it, and keeping the best."""
+"""Compresses a copy, judges it, and keeps the best."""
 
 import itertools
 import math
@@ -20,47 +20,47 @@ from nncfx.tracing.calls.model_copy import copy_of
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Projection:
-    """A compressed model, and the same decompressed."""
+    """A compressed model, and its decompressed copy."""
 
     compressed: nn.Module
     model: nn.Module
 
 
 class Best:
-    """The best projection offered so far, and the records of all."""
+    """The best projection so far, and the records of all."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start without a projection."""
         self._found: tuple[float, Projection] | None = None
         self._history: list[StepRecord] = []
 
     def offer(self, projection: Projection, record: StepRecord) -> None:
-        """Keep the record, and the projection if its metric is above all before."""
+        """Keep the record, and the projection if its metric exceeds all earlier ones."""
         if self._found is None or record.metric > self._found[0]:
             self._found = record.metric, projection
         self._history.append(record)
 
     @property
     def found(self) -> tuple[Projection, float]:
-        """The best of at least one offer, and its metric."""
+        """Return the best projection and its metric; at least one must have been offered."""
         assert self._found is not None, "every method offers direct compression first"  # noqa: S101 (impossible)
         metric, projection = self._found
         return projection, metric
 
     @property
     def history(self) -> tuple[StepRecord, ...]:
-        """The records of all offers, in order."""
+        """Return the records of all offers, in order."""
         return tuple(self._history)
 
     def restore(
         self, projection: Projection, metric: float, history: Sequence[StepRecord]
     ) -> None:
-        """Take a best projection and the records of an earlier process."""
+        """Restore the best projection and the records of an earlier process."""
         self._found = metric, projection
         self._history = list(history)
 
     def recovered(self) -> Recovered:
-        """Return the best of at least one offer."""
+        """Return the best offer; there must be at least one."""
         projection, metric = self.found
         return Recovered(
             compressed=projection.compressed,
@@ -73,8 +73,8 @@ class Best:
 def project(model: nn.Module, scheme: Scheme, level: float) -> Projection:
     """Compress `model` in place; return it with a decompressed copy, both in eval mode.
 
-    The copy has every parameter in the dtype that it had, even where the scheme restores another
-    (or none, as a plain function does).
+    The copy has every parameter in its original dtype, even if the scheme restores another one (or
+    none, like a plain function).
     """
     dtypes = {name: parameter.dtype for name, parameter in model.named_parameters()}
     scheme.compress(model, level)
@@ -87,7 +87,7 @@ def project(model: nn.Module, scheme: Scheme, level: float) -> Projection:
 
 
 def judge(projection: Projection, data: RecoveryData, recalibration_batches: int) -> float:
-    """Return the metric of a compressed model, after recalibrating its batch norms if asked.
+    """Return the metric of a compressed model, after recalibrating its batch norms if requested.
 
     Raises:
         CompressionError: the metric is NaN.
@@ -107,7 +107,7 @@ def judge(projection: Projection, data: RecoveryData, recalibration_batches: int
 
 @torch.no_grad()
 def _recalibrate(projection: Projection, data: RecoveryData, count: int) -> None:
-    """Let batch norms estimate their statistics afresh, as plain means over `count` batches."""
+    """Re-estimate the statistics of batch norms, as plain means over `count` batches."""
     model = projection.model.eval()
     norms = {
         name: module

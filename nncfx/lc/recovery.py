@@ -1,4 +1,4 @@
-"""What every recovery method takes and gives: L-C, direct compression, fine-tuning."""
+"""The interface of recovery methods: L-C, direct compression, fine-tuning."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from nncfx.schemes import SchemeLike
 
 
 def _silent(_: str) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 def _go_on(_: "Sequence[StepRecord]") -> bool:
@@ -20,17 +20,18 @@ def _go_on(_: "Sequence[StepRecord]") -> bool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecoveryData:
-    """The data and the judgement that recovery works with.
+    """The data and the judgement for recovery.
 
     Attributes:
-        train: Minibatches `(inputs, targets)`, iterable again and again (a DataLoader or a list,
-            not a generator). Inputs are a tensor, a tuple of positional inputs, or a mapping of
-            keyword inputs; they are moved to the model's device.
+        train: Minibatches `(inputs, targets)`, iterable repeatedly (a DataLoader or a list, not a
+            generator). Inputs are a tensor, a tuple of positional inputs, or a mapping of keyword
+            inputs; they are moved to the model's device.
         validate: Judges a model in eval mode; higher is better. Called without gradients.
         criterion: The training loss of `(outputs, targets)`, a scalar tensor.
-        progress: Told in a few words what happens, many times a second; by default nobody is.
-        stop: Asked after every step, with the records so far, whether to end here with the best
-            until now; by default no step is the last before its time.
+        progress: Called with a short description of the current work, many times a second; by
+            default ignored.
+        stop: Called after every step with the records so far; True ends recovery with the best
+            result so far. By default recovery never stops early.
     """
 
     train: Iterable[tuple[Any, Any]]
@@ -41,7 +42,7 @@ class RecoveryData:
 
 
 def within(data: RecoveryData, place: str) -> RecoveryData:
-    """Return `data` whose progress is told with `place` before it.
+    """Return `data` with `place` prepended to its progress messages.
 
     >>> data = RecoveryData(train=[], validate=id, criterion=id, progress=print)
     >>> within(data, "step 1 of 7").progress("judging")
@@ -56,9 +57,9 @@ class StepRecord:
 
     Attributes:
         step: Counts from 0, which is direct compression without any training.
-        metric: What `validate` said of the compressed model after this step.
-        loss: Mean training loss of the step, without penalty; None where nothing was trained.
-        learning_rate: At the start of the step; 0.0 where nothing was trained.
+        metric: Result of `validate` on the compressed model after this step.
+        loss: Mean training loss of the step, without penalty; None without training.
+        learning_rate: At the start of the step; 0.0 without training.
         mu: Penalty parameter of the step; 0.0 without penalty.
         distance: Euclidean distance between the weights and the compressed weights after the step.
     """
@@ -76,9 +77,9 @@ class Recovered:
     """A compressed model, the best of all steps by its metric.
 
     Attributes:
-        compressed: As `scheme.compress` leaves it, in the compressed dtype, in eval mode.
+        compressed: Result of `scheme.compress`, in the compressed dtype, in eval mode.
         model: The same after `scheme.decompress`: in the working dtype, runnable, in eval mode.
-        metric: What `validate` said of `model`.
+        metric: Result of `validate` on `model`.
         history: One record per step, in order.
     """
 
@@ -89,7 +90,7 @@ class Recovered:
 
 
 class Recovery(Protocol):
-    """A way to recover what compression costs: those of `nncfx.lc`, or the user's own."""
+    """A method that recovers accuracy after compression: from `nncfx.lc`, or the user's own."""
 
     def recover(
         self, model: nn.Module, scheme: SchemeLike, level: float, data: RecoveryData

@@ -1,4 +1,4 @@
-"""What recovery methods share of training: minibatches, a loop over them, its settings."""
+"""The training shared by recovery methods: minibatches, a loop over them, its settings."""
 
 import contextlib
 import math
@@ -25,14 +25,14 @@ _AMP: Final[Mapping[str, torch.dtype]] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stepping:
-    """How a minibatch moves the weights.
+    """How a minibatch updates the weights.
 
     Attributes:
         optimizer: Steps once per minibatch.
-        before_step: Called when the gradients of the loss stand.
-        after_step: Called when the weights have moved.
-        amp: "bfloat16" or "float16": the forward pass runs in it where torch holds that to be
-            safe (`torch.autocast`), and for float16 the loss is scaled; None: as the model is.
+        before_step: Called when the gradients of the loss are ready.
+        after_step: Called after the weights were updated.
+        amp: "bfloat16" or "float16": the dtype of the forward pass where torch considers it safe
+            (`torch.autocast`); for float16 the loss is scaled. None: the dtype of the model.
     """
 
     optimizer: Optimizer
@@ -42,7 +42,7 @@ class Stepping:
 
 
 def minibatches(train: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-    """Yield minibatches for ever, starting `train` again whenever it ends.
+    """Yield minibatches forever, restarting `train` whenever it ends.
 
     Raises:
         ArgumentError: `train` has no minibatches (any more).
@@ -60,7 +60,7 @@ def minibatches(train: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
 
 
 def clip(model: nn.Module, clip_norm: float | None) -> None:
-    """Scale the gradients of `model` down to `clip_norm` together; None leaves them."""
+    """Scale the gradients of `model` to a joint norm of at most `clip_norm`; None: no clipping."""
     if clip_norm is not None:
         nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
 
@@ -78,9 +78,9 @@ def train_epoch(
 
     Args:
         model: What to train, in place.
-        batches: Minibatches, finitely many.
-        data: Has the criterion.
-        stepping: How a minibatch moves the weights.
+        batches: A finite number of minibatches.
+        data: Provides the criterion.
+        stepping: How a minibatch updates the weights.
 
     Raises:
         ArgumentError: there are no minibatches.
@@ -125,9 +125,9 @@ def optimizer_for(
     weight_decay: float | None,
     factory: OptimizerFactory | None,
 ) -> Optimizer:
-    """Return the factory's optimizer of the trainable parameters, or `Nesterov` without one.
+    """Return the factory's optimizer for the trainable parameters, or `Nesterov` without one.
 
-    Of None, momentum is 0.9 and weight decay 0.
+    None means momentum 0.9 and weight decay 0.
 
     Raises:
         ArgumentError: no parameter is trainable.
@@ -154,14 +154,14 @@ def check_training(
     """Refuse settings of training that are out of range.
 
     Args:
-        settings: lr, lr_end, clip_norm, momentum, weight_decay, amp; None where not set.
-        counts: Numbers that are at least 1, by name.
-        factory: The user's optimizer factory, if there is one.
+        settings: lr, lr_end, clip_norm, momentum, weight_decay, amp; None if not set.
+        counts: Numbers that must be at least 1, by name.
+        factory: The user's optimizer factory, if any.
 
     Raises:
-        ArgumentError: a count is below 1, a rate or norm is not above 0, the momentum not in
-            [0, 1), the weight decay negative, `amp` no dtype of half the width, or both an
-            optimizer factory and the settings that it replaces are given.
+        ArgumentError: a count is below 1, a rate or norm is not above 0, the momentum is not in
+            [0, 1), the weight decay is negative, `amp` is not a 16-bit dtype, or both an optimizer
+            factory and settings that it replaces are given.
     """
     for name, count in counts.items():
         check_at_least(name, count, 1)
@@ -189,7 +189,7 @@ def check_training(
 
 @contextlib.contextmanager
 def seeded(model: nn.Module, seed: int) -> Iterator[None]:
-    """Run the body with torch's global generators seeded; afterwards they are as before."""
+    """Run the body with torch's global generators seeded; restore their state afterwards."""
     cuda = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""The settings that all recoveries which train have in common."""
+"""The settings shared by all recovery methods that train."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -8,23 +8,23 @@ from nncfx.lc.nesterov import OptimizerFactory
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """How minibatches move the weights, in every recovery that trains.
+    """How minibatches update the weights, in every recovery method that trains.
 
-    What may be out of range (an `lr` that is not above 0, a negative count) is an `ArgumentError`
-    of the recovery that is made with it.
+    A value out of range (an `lr` that is not above 0, a negative count) is an `ArgumentError` of
+    the recovery method that uses the settings.
 
     Attributes:
-        lr: Learning rate at the beginning: of each L step in `LC`, of each iteration in `ADMM`, of
-            the whole in `DCFineTuned`; above 0.
-        lr_end: Learning rate at the end of the same, reached geometrically; None: constant.
+        lr: Initial learning rate: of each L step in `LC`, of each iteration in `ADMM`, of the
+            whole training in `DCFineTuned`; above 0.
+        lr_end: Final learning rate of the same, reached geometrically; None: constant.
         momentum: Of the built-in Nesterov SGD; None: 0.9.
         weight_decay: Of the built-in SGD; None: 0.
         optimizer_factory: `(parameters, lr) -> Optimizer`, instead of the built-in SGD.
-        clip_norm: The gradient, a penalty included, is scaled down to this norm; None: never.
-        recalibration_batches: Minibatches over which the compressed model's batch norms estimate
-            their statistics afresh; 0: they stay those of training.
-        amp: "bfloat16" or "float16" for mixed precision in training; None: as the model is.
-        seed: Of torch's generators during recovery (shuffling, dropout); they are put back.
+        clip_norm: The gradient, including a penalty, is scaled down to this norm; None: never.
+        recalibration_batches: Minibatches over which the compressed model's batch norms
+            re-estimate their statistics; 0: they keep those of training.
+        amp: "bfloat16" or "float16" for mixed precision in training; None: the dtype of the model.
+        seed: Of torch's generators during recovery (shuffling, dropout); their state is restored.
     """
 
     lr: float = 0.01
@@ -38,5 +38,5 @@ class TrainingSettings:
     seed: int = 0
 
     def shared(self) -> dict[str, Any]:
-        """Return these settings by name, as arguments of another recovery."""
+        """Return these settings by name, as arguments of another recovery method."""
         return {field.name: getattr(self, field.name) for field in fields(TrainingSettings)}

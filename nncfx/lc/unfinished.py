@@ -1,4 +1,4 @@
-"""The state of an unfinished recovery: one safetensors file, so that a killed one continues."""
+"""The state of an unfinished recovery, in one safetensors file, to continue after a kill."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ _PARTS: Final = ("learner", "compressed", "model")
 def identity(model: nn.Module, settings: Mapping[str, object]) -> str:
     """Return a digest of a model's values and of `settings`, the same in every process.
 
-    Functions count by their names and their code.
+    Functions are identified by their names and their code.
     """
     digest = hashlib.sha256(_ADDRESS.sub("", repr(sorted(settings.items()))).encode())
     digest.update(code_digest(*(settings[name] for name in sorted(settings))).encode())
@@ -40,18 +40,18 @@ def identity(model: nn.Module, settings: Mapping[str, object]) -> str:
 
 @final
 class Unfinished:
-    """Saves and restores what a recovery has reached, in a file of a folder.
+    """Saves and restores the state of a recovery in a file.
 
     Args:
-        folder: Where the file is kept; made if missing. None: nothing is ever saved.
-        name: Of the file, without extension; two recoveries with one name are the same.
+        folder: Where the file is kept; created if missing. None: nothing is ever saved.
+        name: File name without extension; recoveries with the same name are the same.
     """
 
     def __init__(self, folder: str | Path | None, name: str) -> None:
         self._path = None if folder is None else Path(folder) / f"recovery-{name}.safetensors"
 
     def save(self, learner: nn.Module, lagrangian: Lagrangian, best: Best) -> None:
-        """Write everything the next iteration depends on.
+        """Write everything that the next iteration depends on.
 
         Raises:
             StorageError: the folder cannot be written to.
@@ -65,18 +65,18 @@ class Unfinished:
         tensors = {f"{part}:{n}": t for part, m in parts for n, t in _tensors(m).items()}
         tensors |= lagrangian.state() | _generators(learner)
         about = {"mu": lagrangian.mu, "metric": metric, "history": encode(best.history)}
-        # a clone each: safetensors refuses tensors that share memory
+        # cloned, because safetensors rejects tensors that share memory
         clones = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
         with writing(self._path) as draft:
             save_file(clones, draft, {"format": _FORMAT, "state": json.dumps(about)})
 
     def restore(self, learner: nn.Module, lagrangian: Lagrangian, best: Best) -> int:
-        """Put what `save` wrote into the arguments; return the number of finished iterations.
+        """Load the saved state into the arguments; return the number of finished iterations.
 
         Without a file nothing happens, and 0 is returned.
 
         Raises:
-            StorageError: the file is damaged, or of another version.
+            StorageError: the file is damaged, or has another version.
         """
         if self._path is None or not self._path.exists():
             return 0
@@ -94,7 +94,7 @@ class Unfinished:
         return len(history)
 
     def discard(self) -> None:
-        """Remove the file: the recovery has finished."""
+        """Remove the file when the recovery has finished."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -115,12 +115,12 @@ class Unfinished:
             return dict(state), tensors
         except (OSError, KeyError, TypeError, ValueError, safetensors.SafetensorError) as error:
             raise StorageError(
-                f"'{path}' is no state of a recovery ({error}). Delete it to start again."
+                f"'{path}' is not the state of a recovery ({error}). Delete it to start again."
             ) from error
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return all parameters and buffers by name, those that a `state_dict` leaves out, too."""
+    """Return all parameters and buffers by name, including non-persistent ones."""
     found = (*model.named_parameters(), *model.named_buffers())
     return {name: tensor.detach() for name, tensor in found}
 
@@ -137,7 +137,7 @@ def _fill(
     model: nn.Module, tensors: Mapping[str, Tensor], part: str, device: torch.device
 ) -> None:
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        # the dtype may differ: compressed weights have a narrower one
+        # the dtype can differ: compressed weights have a narrower one
         tensor.data = tensors[f"{part}:{name}"].to(device)
 
 

@@ -1,4 +1,4 @@
-"""The wrapped model, which knows its graph, its hooks and its channels."""
+"""The wrapped model, with its graph, its hooks and its channels."""
 
 from nncfx.network.batches import inputs_in, warn_unused_inputs
 from nncfx.network.network import InsertionHandle, NNCFInterface, NNCFNetwork, inputs_for

@@ -1,4 +1,4 @@
-"""What the weights of a wrapped model are with their hooks baked in, one at a time."""
+"""The weights of a wrapped model with their hooks baked in, computed one at a time."""
 
 from collections.abc import Iterator, Mapping
 from typing import final
@@ -16,17 +16,17 @@ from nncfx.tracing.hooks.sites import WeightSite
 
 @final
 class BakedTensors(Mapping[str, Tensor]):
-    """The tensors that hooks stand at, by each of their names, as `strip` would leave them.
+    """Hooked tensors as `strip` would leave them, under each of their names.
 
-    Each is made again whenever it is asked for, so that no second model is in memory.
+    A tensor is recomputed on every access, so no second model is kept in memory.
 
     Attributes:
-        is_single: Whether all modules that share a tensor read it alike; else `strip` splits it,
-            and what is here is what one of them reads.
+        is_single: Whether all modules that share a tensor read the same values. If not, `strip`
+            splits the tensor, and this mapping returns what one of the modules reads.
     """
 
     def __init__(self, model: NNCFNetwork) -> None:
-        """Look at `model`; its hooks stay, and what it holds is read when it is asked for."""
+        """Index the hooked tensors of `model` without changing it or reading their values."""
         hooks = {id(one.hook): one.hook for one in model.nncf.hooks}
         modules = dict(nn.Module.named_modules(model, remove_duplicate=False))
         every = dict(model.named_modules(remove_duplicate=False))

@@ -1,4 +1,4 @@
-"""The inputs of a model in what a loader gives."""
+"""Find the inputs of a model in the batches of a data loader."""
 
 import inspect
 import logging
@@ -23,24 +23,25 @@ def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
     """Return the inputs in a batch, on the model's device; labels after them are left out.
 
     Args:
-        batch: A tensor; a mapping of keyword inputs, or the one input of a forward without these
-            keywords, as a dataclass always is; a tuple that begins with all positional inputs, if
-            the forward needs several or the model was wrapped with several; or another tuple or
-            list, such as of input and label, whose first element is one of these, or a tuple or
-            list that is the one input.
-        model: Its forward, and what it was wrapped with, tell how many inputs it has.
+        batch: A tensor; a mapping of keyword inputs, or a mapping that is itself the only input
+            if the forward has no such keywords; a dataclass, which is always the only input; a
+            tuple that begins with all positional inputs, if the forward needs several or the
+            model was wrapped with several; or any other tuple or list, for instance
+            (input, label), whose first element is one of these or a tuple or list that is the
+            only input.
+        model: The number of inputs is taken from its forward and from its example inputs.
 
     Raises:
-        ArgumentError: the batch is none of these.
+        ArgumentError: the batch has none of these forms.
     """
     inputs: ExampleInputs = on_device(device_of(model), _inputs(batch, model))
     return inputs
 
 
 def warn_unused_inputs(batch: object, model: nn.Module) -> None:
-    """Warn of tensors after the inputs in `batch` for which the forward has parameters.
+    """Warn about tensors after the inputs in `batch` that match further forward parameters.
 
-    One number per example is silently taken for labels.
+    A tensor with one number per example is taken for labels without a warning.
     """
     if isinstance(model, torch.jit.ScriptModule) or not isinstance(batch, tuple | list):
         return
@@ -55,8 +56,8 @@ def warn_unused_inputs(batch: object, model: nn.Module) -> None:
     if left_out and all(isinstance(one, Tensor) for one in batch[:count]):
         named = [f"'{name}': ..." for name in names[: count + len(left_out)]]
         _LOGGER.warning(
-            "Of each batch, %s not used: what stands behind the inputs that a forward needs is "
-            "taken for labels, and %s of %s keeps its default. If it is no label, give mappings: "
+            "In each batch, %s not used: what follows the inputs that a forward needs is taken "
+            "for labels, and %s of %s keeps its default. If it is not a label, give mappings: "
             "{%s}.",
             " and ".join(f"the tensor of shape {tuple(one.shape)} is" for _, one in left_out),
             " and ".join(f"'{name}'" for name, _ in left_out),
@@ -87,8 +88,8 @@ def _inputs(batch: object, model: nn.Module) -> object:
 
 
 def _has_keywords(model: nn.Module, names: Collection[str]) -> bool:
-    """Say whether keywords of these `names` are what the forward takes, rather than a mapping."""
-    if isinstance(model, torch.jit.ScriptModule):  # which has no signature
+    """Return whether the forward takes these `names` as keywords, rather than one mapping."""
+    if isinstance(model, torch.jit.ScriptModule):  # has no signature
         return True
     parameters = inspect.signature(model.forward).parameters
     is_open = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
@@ -97,7 +98,7 @@ def _has_keywords(model: nn.Module, names: Collection[str]) -> bool:
 
 
 def _takes(model: nn.Module, inputs: Sequence[object]) -> bool:
-    """Say whether the forward takes `inputs` one by one, rather than as one tuple or list."""
+    """Return whether the forward takes `inputs` one by one, rather than as one tuple or list."""
     if isinstance(model, torch.jit.ScriptModule):
         return True
     if isinstance(model, NNCFNetwork):
@@ -120,8 +121,8 @@ def _needed(model: nn.Module) -> int:
 
 
 def _positional_inputs(model: nn.Module) -> int:
-    """Return how many positional inputs the forward needs, or has in the model's own example."""
-    if isinstance(model, torch.jit.ScriptModule):  # which has no signature
+    """Return how many positional inputs the forward requires or the example inputs contain."""
+    if isinstance(model, torch.jit.ScriptModule):  # has no signature
         return 1
     needed = _needed(model)
     if isinstance(model, NNCFNetwork):

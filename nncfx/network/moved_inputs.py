@@ -1,4 +1,4 @@
-"""The inputs of a trace, as the model takes them now."""
+"""Move the inputs of a trace to the model's present device and dtype."""
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +9,10 @@ from nncfx.tracing.calls.tensors import replaced
 
 
 def moved_inputs(model: nn.Module, graph: NNCFGraph, given: ExampleInputs) -> ExampleInputs:
-    """Return the inputs `given` to the trace `graph`, where and in which type `model` is now.
+    """Return the traced inputs `given`, on the device and in the dtype that `model` has now.
 
-    Inputs of the type that all its weights had follow them where all have another one now, as
-    behind `model.to(torch.bfloat16)`.
+    The dtype changes only if all weights changed from one dtype to another, for instance after
+    `model.to(torch.bfloat16)`; then inputs of the old dtype are converted too.
     """
     device = next((one.device for one in model.parameters()), None)
     if device is None:
@@ -29,7 +29,7 @@ def moved_inputs(model: nn.Module, graph: NNCFGraph, given: ExampleInputs) -> Ex
     types = {getattr(torch, before): now for before, now in changes} if len(changes) == 1 else {}
 
     def moved(one: Tensor) -> Tensor:
-        # what has no values cannot be moved
+        # a meta tensor has no values to move
         return one if one.is_meta else one.to(device, types.get(one.dtype))
 
     result: ExampleInputs = replaced(given, moved)

@@ -1,4 +1,4 @@
-"""The wrapped model: `NNCFNetwork`, and `model.nncf` behind which everything of ours is."""
+"""`NNCFNetwork`, the class of wrapped models, and `NNCFInterface`, the type of `model.nncf`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -29,20 +29,20 @@ from nncfx.tracing.hooks.validation import check_insertion
 from nncfx.tracing.record.tracer import trace
 
 STATE: Final = "_nncf_state"
-"""The instance attribute of a wrapped model: its `WrapState`."""
+"""The instance attribute that holds the `WrapState` of a wrapped model."""
 
 
 @dataclass
 class WrapState:
-    """What a wrapped model knows of itself.
+    """The trace of a wrapped model and its insertions.
 
     Attributes:
-        graph: Of the model without hooks.
-        wiring: How its operations sit in its modules.
-        example_inputs: With which it was traced.
-        further_inputs: With which it was traced as well.
-        registered: Sequence number to insertion.
-        committed: Sequence numbers of those in place, in the order in which they are applied.
+        graph: The graph of the model without hooks.
+        wiring: Where its operations are in its modules.
+        example_inputs: The inputs it was traced with.
+        further_inputs: Other inputs it was traced with.
+        registered: Insertions by sequence number.
+        committed: Sequence numbers of the insertions in place, in the order they are applied.
         next_sequence: The number of the next insertion.
     """
 
@@ -56,11 +56,11 @@ class WrapState:
 
 
 class NNCFNetwork(HookedModule):
-    """The class that a wrapped model has beside its own class.
+    """Base class that `nncfx.wrap` adds to the class of a model.
 
-    Made by `nncfx.wrap` only. The hooks are part of `state_dict`, `named_modules`, `parameters`,
-    `to`, `train` and `apply`, and not of `children`: code that iterates over a model's children
-    sees the model as it was written.
+    Instances are created by `nncfx.wrap` only. Hooks take part in `state_dict`, `named_modules`,
+    `parameters`, `to`, `train` and `apply`, but not in `children`, so code that iterates over a
+    model's children sees the original model.
     """
 
     @override
@@ -72,7 +72,7 @@ class NNCFNetwork(HookedModule):
 
     @property
     def nncf(self) -> "NNCFInterface":
-        """Everything of nncfx, without clashing with the model's own names."""
+        """The interface of nncfx, in one attribute so it cannot clash with the model's names."""
         return NNCFInterface(self)
 
     @property
@@ -141,7 +141,7 @@ class NNCFNetwork(HookedModule):
     ) -> None:
         below = f"{prefix}{STORE}."
         own = {key: state_dict.pop(key) for key in list(state_dict) if key.startswith(below)}
-        # torch gives what belongs to children from the same dict, in which hooks may rename
+        # children load from the same dict, and load hooks may rename keys in it
         restore(self, state_dict, own, prefix, below)
         tail = (missing_keys, unexpected_keys, error_msgs)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *tail)
@@ -157,14 +157,14 @@ class NNCFNetwork(HookedModule):
 
 
 class InsertionHandle:
-    """Removes what one `register` call inserted; a context manager that does so at its end."""
+    """Removes the insertions of one `register` call; as a context manager, on exit."""
 
     def __init__(self, interface: "NNCFInterface", sequences: Iterable[int]) -> None:
         self._interface = interface
         self._sequences = frozenset(sequences)
 
     def remove(self) -> None:
-        """Remove the insertions, and their hooks if committed; the second time nothing."""
+        """Remove the insertions, and their hooks if committed; a second call does nothing."""
         self._interface.discard(self._sequences)
 
     def __enter__(self) -> Self:
@@ -192,14 +192,14 @@ class NNCFInterface:
 
     @property
     def folded_weights(self) -> frozenset[str]:
-        """Names of the parameters that a forward writes to, and which can have no hooks."""
+        """Names of the parameters that the forward writes to, which cannot have hooks."""
         return self._state.wiring.folded
 
     @property
     def channels(self) -> Channels:
-        """Which channels can only be removed together, and which not at all, and why.
+        """Which channels must be removed together, and which cannot be removed and why.
 
-        Found by one more forward, in evaluation mode and without hooks. `str` gives a table.
+        Runs one more forward, in evaluation mode and without hooks. `str` returns a table.
         """
         return analyze_channels(
             self._model, self.example_inputs, further_inputs=self.further_inputs
@@ -207,15 +207,15 @@ class NNCFInterface:
 
     @property
     def example_inputs(self) -> ExampleInputs:
-        """The inputs with which the model was traced, as it takes them now.
+        """The inputs the model was traced with, moved to its present device.
 
-        They are on its device, and follow weights that have all been given another type.
+        If all weights were converted to another dtype, so are the inputs of the old dtype.
         """
         return moved_inputs(self._model, self.graph, self._state.example_inputs)
 
     @property
     def further_inputs(self) -> tuple[ExampleInputs, ...]:
-        """The other inputs with which the model was traced, likewise."""
+        """The other inputs the model was traced with, moved and converted likewise."""
         given = self._state.further_inputs
         return tuple(moved_inputs(self._model, self.graph, one) for one in given)
 
@@ -226,9 +226,9 @@ class NNCFInterface:
 
     @property
     def further_names(self) -> frozenset[str]:
-        """The keys that `load_state_dict` takes and `state_dict` leaves out.
+        """The keys that `load_state_dict` accepts and `state_dict` does not write.
 
-        The tensor of a hook that stands at several sites was once saved under a name for each.
+        Earlier versions saved the tensors of a hook at several sites once per site.
         """
         store: HookStore = self._model.__dict__[STORE]
         return frozenset(f"{STORE}.{key}" for key in store.further_names())
@@ -236,13 +236,13 @@ class NNCFInterface:
     def weight(self, name: str) -> torch.Tensor:
         """Return the parameter or buffer `name` as the forward reads it, through its hooks.
 
-        The attribute of the module itself is hooked only while a forward runs.
+        Outside a forward, reading the module's attribute returns the value without hooks.
 
         Args:
             name: As in the `state_dict`, for instance `layer1.0.conv1.weight`.
 
         Raises:
-            GraphError: there is none of that name.
+            GraphError: the model has no tensor of that name.
         """
         tensors = all_tensors(self._model)
         if name not in tensors:
@@ -257,45 +257,45 @@ class NNCFInterface:
 
     @property
     def carried_names(self) -> frozenset[str]:
-        """The keys under which `state_dict` may have the states of controllers.
+        """The keys under which `state_dict` may hold the states of controllers, as bytes.
 
-        Their tensors are bytes; `load_state_dict` goes without them, as earlier files do.
+        `load_state_dict` does not require them, since earlier files lack them.
         """
         store: HookStore = self._model.__dict__[STORE]
         return frozenset(f"{STORE}.{key}" for key in store.carried_names())
 
     def carry(self, algorithm: str, owner: StateOwner) -> CarriedState:
-        """Let the state of `owner` travel in the `state_dict` with the hooks of `algorithm`.
+        """Save the state of `owner` in the `state_dict`, with the hooks of `algorithm`.
 
         Args:
-            algorithm: As on the insertions. Without hooks of it nothing travels.
-            owner: Gives its state when the model's is asked for, and takes it when that is loaded.
+            algorithm: Its name on the insertions. If it has no hooks, nothing is saved.
+            owner: Its state is read by `state_dict` and restored by `load_state_dict`.
         """
         store: HookStore = self._model.__dict__[STORE]
         return store.carry(algorithm, owner)
 
     def untraced(self, example_inputs: ExampleInputs) -> list[str]:
-        """Return the addresses that `example_inputs` lead to and the graph does not have.
+        """Return the addresses that a forward of `example_inputs` adds to those of the graph.
 
-        Hooks were planned without them. Found by one more forward, in evaluation mode.
+        Such operations have no hooks. Runs one more forward, in evaluation mode.
 
         Raises:
-            ArgumentError: `example_inputs` is none of tensor, tuple, mapping.
+            ArgumentError: `example_inputs` is not a tensor, tuple or mapping.
             TracingError: the model refuses the inputs or returns no tensor.
         """
-        # hooks call functions themselves, in scopes that no model's own module has
+        # hooks call functions too, in scopes that the model's own modules do not have
         model = unhooked(self._model)
         known = set(self.graph.addresses)
         return [one for one in trace(model, example_inputs).addresses if one not in known]
 
     def register(self, insertions: Insertion | Iterable[Insertion]) -> InsertionHandle:
-        """Plan to put one insertion or several in place; nothing changes until `commit`.
+        """Register one or several insertions; the model does not change until `commit`.
 
         Raises:
-            ArgumentError: they are no insertions, a hook is no module, or an algorithm's name
-                cannot be part of a key.
+            ArgumentError: an argument is not an insertion, a hook is not a module, or an
+                algorithm's name cannot be part of a key.
             GraphError: an address, a port, a module or a parameter does not exist, or cannot be
-                hooked. None of `insertions` is registered then.
+                hooked. Then none of `insertions` is registered.
         """
         planned = list(insertions) if isinstance(insertions, Iterable) else [insertions]
         modules = dict(self._model.named_modules(remove_duplicate=False))
@@ -308,10 +308,10 @@ class NNCFInterface:
         return InsertionHandle(self, numbers)
 
     def commit(self) -> None:
-        """Put every insertion ever registered, and not removed, in place.
+        """Put every registered insertion in place.
 
-        They are sorted by (priority, registration), however many calls registered them. Newly
-        placed hooks take the model's training mode.
+        They are sorted by (priority, registration), across all `register` calls. Newly placed
+        hooks take the model's training mode.
 
         Raises:
             TracingError: the model was sharded or offloaded since it was wrapped.
@@ -321,7 +321,7 @@ class NNCFInterface:
             self._place(self._state.registered)
 
     def remove(self, algorithm: str) -> None:
-        """Remove the insertions of `algorithm`, and its hooks if committed; none is fine."""
+        """Remove the insertions of `algorithm`, if any, and its hooks if committed."""
         registered = self._state.registered
         self.discard(
             frozenset(number for number, one in registered.items() if one.algorithm == algorithm)
@@ -354,7 +354,7 @@ class NNCFInterface:
 
 
 def inputs_for(model: nn.Module, example_inputs: ExampleInputs | None) -> ExampleInputs:
-    """Return `example_inputs`, or those with which a wrapped `model` was traced if None.
+    """Return `example_inputs`; if None, the inputs that a wrapped `model` was traced with.
 
     Raises:
         ArgumentError: they are None, and `model` is not wrapped.
@@ -364,6 +364,6 @@ def inputs_for(model: nn.Module, example_inputs: ExampleInputs | None) -> Exampl
     if isinstance(model, NNCFNetwork):
         return model.nncf.example_inputs
     raise ArgumentError(
-        f"There are no example inputs, and {type(model).__name__} is not wrapped, so that it "
-        f"brings none. Pass {INPUT_FORMS}."
+        f"There are no example inputs, and {type(model).__name__} is not wrapped, so it brings "
+        f"none. Pass {INPUT_FORMS}."
     )

@@ -1,8 +1,8 @@
-"""What `save_pretrained` writes of a wrapped model: weights that a plain one can read.
+"""The state that `save_pretrained` of a wrapped model writes, which a plain model can load.
 
-Under the names of the model's weights stands what its forward reads: masked, rounded, clustered.
-Beside the hooks' own tensors stand the weights below the hooks, so that training can continue
-where it was, as the Trainer of transformers does from the files of `save_pretrained`.
+The names of the model's weights hold the values its forward reads (masked, rounded, clustered).
+The weights below the hooks are saved with the hooks' own tensors, so training can resume, as the
+Trainer of transformers does from the files of `save_pretrained`.
 """
 
 import logging
@@ -21,12 +21,12 @@ from nncfx.tracing.hooks.hooked_reads import hooked_reads
 from nncfx.tracing.hooks.sites import Insertion, WeightSite
 
 _DENSE: Final = "_dense."
-"""What the keys of weights below hooks begin with, after the prefix of the hooks."""
+"""Prefix of the keys of weights below hooks, after the prefix of the hooks."""
 
 _PUBLISHED: Final[ContextVar[object]] = ContextVar("nncfx_published", default=None)
 
 _TOLD: Final[WeakSet[nn.Module]] = WeakSet()
-"""Models of which it was told what their files lack: a trainer writes many."""
+"""Models already warned about; a trainer saves many times."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -37,12 +37,12 @@ def is_bakeable(insertion: Insertion) -> bool:
 
 
 def is_published(model: nn.Module) -> bool:
-    """Return whether `save_pretrained` of `model` is at work, and asks for the state it writes."""
+    """Return whether `save_pretrained` of `model` is running."""
     return _PUBLISHED.get() is model
 
 
 def publishing(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the `save_pretrained` of a class, for its models with hooks."""
+    """Return `own`, the `save_pretrained` of a class, extended for models with hooks."""
 
     @wraps(own)
     def save_pretrained(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -74,7 +74,7 @@ def _tell(model: nn.Module, left: list[Insertion]) -> None:
 def read_weights(
     model: nn.Module, hooks: Iterable[Insertion]
 ) -> dict[tuple[nn.Module, str], Tensor]:
-    """Return what `hooks` make of weights, by the module that reads it and the name there."""
+    """Return the hooked weights, by the module that reads each and its name there."""
     hooks = list(hooks)
     sites = {one.site for one in hooks if isinstance(one.site, WeightSite)}
     modules = dict(model.named_modules(remove_duplicate=False))
@@ -86,11 +86,11 @@ def read_weights(
 def baked_weights(
     model: nn.Module, hooks: Iterable[Insertion]
 ) -> Iterator[tuple[Tensor, list[tuple[tuple[str, str], Tensor]]]]:
-    """Yield each tensor that `hooks` stand at, and what each of its readers reads, one by one.
+    """Yield each hooked tensor with the values that each of its readers, (module, name), reads.
 
-    Readers are (module, name there). The largest comes first, when a copy that is in the making
-    takes the least memory yet. A tensor may be written to once it was yielded; clear its
-    list behind that, or what they read stays in memory beside what the next ones read.
+    The largest tensor comes first, while a copy that the caller builds is still small. The caller
+    may write to a tensor once it was yielded, and should then clear its list to free the values
+    before the next ones are computed.
 
     Args:
         model: The wrapped model.
@@ -127,9 +127,9 @@ def baked_weights(
 
 @contextmanager
 def evaluating(hooks: Iterable[nn.Module]) -> Iterator[None]:
-    """While it is entered, let `hooks` do what they do in evaluation mode.
+    """Put `hooks` in evaluation mode; on exit, restore their modes.
 
-    What a hook makes of a weight in training, such as noise, is nothing to keep.
+    Training effects of a hook, such as noise, must not be baked in.
     """
     hooks = list(hooks)
     modes = {one: one.training for hook in hooks for one in hook.modules()}
@@ -145,13 +145,13 @@ def evaluating(hooks: Iterable[nn.Module]) -> Iterator[None]:
 def publish(
     model: nn.Module, hooks: Iterable[Insertion], state: Mapping[str, Any], prefix: str = ""
 ) -> dict[str, Any]:
-    """Return `state` with weights as the forward reads them, and as they are under further keys.
+    """Return `state` with weights as the forward reads them, plus the weights below the hooks.
 
     Args:
         model: The wrapped model.
         hooks: Its hooks.
         state: Its `state_dict`.
-        prefix: What the keys of `state` begin with.
+        prefix: Prefix of the keys of `state`.
     """
     read = read_weights(model, hooks)
     published = dict(state)
@@ -164,7 +164,7 @@ def publish(
             value = read.get((module, name))
             if prefix + key not in state or value is None or torch.equal(value, stored.detach()):
                 continue
-            # tied weights that are read alike stay one tensor, as files have them
+            # tied weights that are read alike stay one tensor, as in files of plain models
             known = made.setdefault(id(stored), [])
             same = next((one for one in known if torch.equal(one, value)), None)
             if same is None:
@@ -178,14 +178,14 @@ def publish(
 def restore(
     model: nn.Module, state: dict[str, Any], own: dict[str, Any], prefix: str, below: str
 ) -> None:
-    """Put weights below hooks, where `own` has them, in place of the published ones of `state`.
+    """Replace published weights in `state` by the weights below hooks, where `own` has them.
 
     Args:
         model: The wrapped model.
-        state: What is loaded; changed in place.
-        own: The part of it whose keys begin with `below`; the weights are taken out.
-        prefix: What the keys of `state` begin with.
-        below: What the keys of hooks begin with.
+        state: The state being loaded; changed in place.
+        own: The entries whose keys begin with `below`; the weights are removed from it.
+        prefix: Prefix of the keys of `state`.
+        below: Prefix of the keys of hooks.
     """
     dense = {key: value for key, value in own.items() if key.startswith(below + _DENSE)}
     if not dense:

@@ -22,18 +22,18 @@ def is_strippable(model: NNCFNetwork) -> bool:
 def strip(model: nn.Module, *, inplace: bool = False) -> nn.Module:
     """Return a copy of `model` that computes the same without nncfx: no hook, no dynamic class.
 
-    What hooks make of a weight becomes the weight. A weight that several modules share stays
-    shared if each of them read it alike, and is split if not. `model` is left as it was; the copy
-    is in the same mode.
+    Hooked weights become the weights. A weight that several modules share stays shared if all of
+    them read the same values, and is split if not. `model` is unchanged; the copy is in the same
+    mode.
 
     Args:
-        model: a wrapped one.
-        inplace: bake into `model` itself and return it, one tensor at a time: no second model is
-            in memory. What the weights were without hooks is lost.
+        model: a wrapped model.
+        inplace: bake into `model` itself, one tensor at a time, and return it; no second model
+            is kept in memory. The weights below the hooks are lost.
 
     Raises:
         TracingError: `model` is not wrapped, is sharded or offloaded, or a hook stands at an
-            activation and is no `nn.Identity`: a plain module has no place for it.
+            activation and is not an `nn.Identity`: a plain module has no place for it.
     """
     if not isinstance(model, NNCFNetwork):
         raise TracingError(
@@ -47,7 +47,7 @@ def strip(model: nn.Module, *, inplace: bool = False) -> nn.Module:
     split: dict[tuple[str, str], Tensor] = {}
     for held, values in baked_weights(model, model.nncf.hooks):
         merged = _merged(held, values, inplace=inplace)
-        values.clear()  # before the next ones are made
+        values.clear()  # frees them before the next values are computed
         baked[id(held)] = next(iter(merged.values()))
         split.update(merged)
     plain = model if inplace else _copy_without_hooks(model, baked)
@@ -63,25 +63,25 @@ def check_strippable(model: NNCFNetwork) -> None:
     """Raise an error if no plain module can compute what `model` does.
 
     Raises:
-        TracingError: a hook stands at an activation and is no `nn.Identity`.
+        TracingError: a hook stands at an activation and is not an `nn.Identity`.
     """
     for insertion in model.nncf.hooks:
         if not is_bakeable(insertion):
             raise TracingError(
                 f"The hook {type(insertion.hook).__name__} of '{insertion.algorithm}' at "
                 f"'{insertion.site}' changes an activation and cannot be baked into a parameter. "
-                "controller.strip() gives a copy of the controller's own model that keeps it; for "
-                "an average of its weights, load the average's state_dict into that model first. "
-                "Of any copy, nncfx.thin(model).model and nncfx.storage.save keep quantizers, "
-                f"export_onnx takes it as it is, and model.nncf.remove('{insertion.algorithm}') "
-                "takes the hook away."
+                "controller.strip() gives a copy of the controller's own model that keeps it; "
+                "for an average of its weights, load the average's state_dict into that model "
+                "first. For any copy, nncfx.thin(model).model and nncfx.storage.save keep "
+                "quantizers, export_onnx takes it as it is, and "
+                f"model.nncf.remove('{insertion.algorithm}') takes the hook away."
             )
 
 
 def _merged(
     held: Tensor, values: list[tuple[tuple[str, str], Tensor]], *, inplace: bool
 ) -> dict[tuple[str, str], Tensor]:
-    """Return what becomes of a tensor for each of its readers; those that read alike share it."""
+    """Return the new tensor for each reader of `held`; readers of equal values share one."""
     found: dict[tuple[str, str], Tensor] = {}
     made: list[Tensor] = []
     for place, value in values:
@@ -94,7 +94,7 @@ def _merged(
 
 
 def _copy_without_hooks(model: NNCFNetwork, baked: dict[int, Tensor]) -> NNCFNetwork:
-    """Return a copy of `model` that holds its very hooks, and what is `baked` by `id`."""
+    """Return a copy of `model` that shares its hooks and holds the `baked` tensors, by `id`."""
     shared = [*(one.hook for one in model.nncf.hooks), vars(model)[STORE], vars(model)[STATE]]
     return copy_of(model, {**baked, **{id(one): one for one in shared}})
 
@@ -109,12 +109,12 @@ def _written(held: Tensor, value: Tensor) -> Tensor:
 
 
 def bake(model: NNCFNetwork, *, but: tuple[type[nn.Module], ...] = ()) -> NNCFNetwork:
-    """Return a copy of `model`, wrapped, in which hooks on weights have become the weights.
+    """Return a wrapped copy of `model` in which hooks on weights are baked into the weights.
 
-    Hooks that change activations stay, and with them hooks on weights of the same priority or a
-    later one: a quantizer stays whole, a mask before it is baked in. So do hooks of the types
-    `but`. Every `nn.Identity` goes, and no parameter of a hook is trained. `model` is left as it
-    was; the copy is in the same mode.
+    Hooks that change activations and hooks of the types `but` stay, and so do weight hooks of
+    the same or a later priority: a quantizer stays whole, and a mask before it is baked in. Each
+    `nn.Identity` is removed, and the remaining hooks' parameters no longer require gradients.
+    `model` is unchanged; the copy is in the same mode.
     """
     copied = copy_of(model)
     hooks = copied.nncf.hooks
@@ -138,7 +138,7 @@ def bake(model: NNCFNetwork, *, but: tuple[type[nn.Module], ...] = ()) -> NNCFNe
 
 
 def _bake(values: dict[tuple[nn.Module, str], Tensor], model: nn.Module) -> None:
-    """Put `values` where they were read; readers of one tensor share what they read alike."""
+    """Store `values` where they were read; readers of one tensor share equal values."""
     readers: dict[int, list[tuple[nn.Module, str]]] = {}
     held: dict[int, Tensor] = {}
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""Wrap a model and unwrap it again: `wrap`, `unwrap`."""
+"""Wrap and unwrap models."""
 
 import logging
 from collections import Counter
@@ -36,27 +36,27 @@ def wrap(
     *,
     further_inputs: Sequence[ExampleInputs] = (),
 ) -> NNCFNetwork:
-    """Return `model` itself, now also an `NNCFNetwork`, after tracing it once.
+    """Trace `model` once and return `model` itself, now also an `NNCFNetwork`.
 
-    Its class becomes a subclass of `NNCFNetwork` and of its own class; its forward, parameters
-    and `state_dict` stay as they are, and everything of ours is behind `model.nncf`. Without hooks
-    the forward is the original one.
+    Its class becomes a subclass of `NNCFNetwork` and of its own class. Its forward, parameters
+    and `state_dict` do not change, and everything that nncfx adds is in `model.nncf`. Without
+    hooks the forward is the original one.
 
     Args:
         model: Any module.
         example_inputs: A tensor, a tuple of positional inputs, a mapping of keyword inputs, or
             `((positional, ...), {keyword: ...})` for both.
-        further_inputs: More of them, for a model whose forward branches on its inputs. The graph
-            holds the operations of all; what several have is as in the first.
+        further_inputs: More inputs, for a model whose forward branches on them. The graph holds
+            the operations of all traces; an operation in several is as in the first.
 
     Raises:
-        ArgumentError: `model` is no module, or `example_inputs` are not in an accepted form.
-        TracingError: the model, or a part of it, is wrapped already, in another model too, or
-            compiled, scripted, sharded or offloaded; it refuses the inputs; it returns no tensor;
-            its class cannot be extended. The model is left as it was.
+        ArgumentError: `model` is not a module, or `example_inputs` are not in an accepted form.
+        TracingError: the model, or a part of it, is already wrapped (also as part of another
+            model), compiled, scripted, sharded or offloaded; it rejects the inputs; it returns no
+            tensor; its class cannot be subclassed. The model is then unchanged.
 
-    Modules without weights that stand in several places, such as the one activation of all of
-    Ultralytics' networks, may stand in other models as well: `model` gets copies of its own.
+    A module without weights that is used in several places, such as the one activation of all
+    Ultralytics networks, may belong to other models too, so it is replaced by a copy.
 
     >>> import torch
     >>> model = wrap(nn.Sequential(nn.Linear(2, 3)), torch.zeros(1, 2))
@@ -77,8 +77,8 @@ def _wrapped(
         _check_wrappable(model, name, module)
     if hasattr(model, "nncf"):
         raise TracingError(
-            f"{type(model).__name__} cannot be wrapped: it has a 'nncf' of its own, and behind "
-            "model.nncf is what wrapping adds. Give its own another name."
+            f"{type(model).__name__} cannot be wrapped: it has an attribute 'nncf', and wrapping "
+            "adds one of that name. Give its own another name."
         )
     _own_stateless(modules)
     traces = traces_of_shapes(model, (example_inputs, *further_inputs))
@@ -89,7 +89,7 @@ def _wrapped(
         change_class(model, ClassSpec(type(model), NNCFNetwork))
     except TypeError as error:
         raise TracingError(
-            f"{type(model).__name__} cannot be wrapped: its class admits no subclass ({error}). "
+            f"{type(model).__name__} cannot be wrapped: its class allows no subclass ({error}). "
             "Wrap the Python module that it was made from."
         ) from error
     model.__dict__[STORE] = HookStore()
@@ -98,7 +98,7 @@ def _wrapped(
 
 
 def _warn_written(model: nn.Module, traces: Sequence[Trace]) -> None:
-    """Log the weights that a forward writes to before it multiplies by them."""
+    """Warn about weights that a forward writes to before it multiplies by them."""
     written = sorted(
         {
             name
@@ -111,16 +111,16 @@ def _warn_written(model: nn.Module, traces: Sequence[Trace]) -> None:
     )
     if written:
         _LOGGER.warning(
-            "The forward of %s writes to %s, which would be lost behind a hook: what compresses "
-            "weights leaves such weights as they are. If the model can be told to write to none, "
-            "tell it before it is wrapped.",
+            "The forward of %s writes to %s, which a hook would lose: algorithms leave such "
+            "weights as they are. If the model has an option not to write to them, set it "
+            "before the model is wrapped.",
             type(model).__name__,
             ", ".join(f"'{one}'" for one in written),
         )
 
 
 def _check_wrappable(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Return if `module`, the part of `model` of that name, can be wrapped with it."""
+    """Raise an error if `module`, named `name` in `model`, cannot be wrapped."""
     where = f"its module '{name}' is" if name else "it is"
     if isinstance(module, NNCFNetwork):
         raise TracingError(
@@ -133,7 +133,7 @@ def _check_wrappable(model: nn.Module, name: str, module: nn.Module) -> None:
             "and carries its hooks. Wrap one model that holds both, or copy.deepcopy this one "
             "before either is wrapped."
         )
-    # by the module's name, since importing torch._dynamo takes a second
+    # compare by name, because importing torch._dynamo takes a second
     is_made = type(module).__module__.startswith("torch._dynamo.eval_frame")
     if is_made or module._compiled_call_impl is not None:  # noqa: SLF001 (what nn.Module.compile sets)
         raise TracingError(
@@ -148,15 +148,15 @@ def _check_wrappable(model: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def _own_stateless(modules: Sequence[tuple[str, nn.Module]]) -> None:
-    """Replace those of a model's `modules` without weights that may stand in others by copies.
+    """Replace modules without weights that other models may share by copies.
 
-    Hooks stand on modules: one model's would run in all that have the module.
+    Hooks are attached to modules, so one model's hooks would run in every model that shares them.
     """
     names = Counter(id(one) for _, one in modules)
     own: dict[int, nn.Module] = {}
     for _, module in modules:
         for key, part in module._modules.items():  # noqa: SLF001 (a class may override its setattr)
-            # few are either, which is told sooner than that they have no weights
+            # rarely true and cheap, so checked before the weights
             is_shared = names[id(part)] > 1 or isinstance(part, HookedModule)
             if part is not None and is_shared and _is_stateless(part):
                 module._modules[key] = own.setdefault(id(part), _stateless_copy(part))  # noqa: SLF001 (as above)
@@ -168,7 +168,7 @@ def _is_stateless(module: nn.Module) -> bool:
 
 
 def _stateless_copy(module: nn.Module) -> nn.Module:
-    """Return a module that does what `module` does without our hooks, and shares no table."""
+    """Return a copy of `module` without our hooks that shares none of its tables."""
     copied: nn.Module = object.__new__(type(module))
     own = {name: copy(one) if isinstance(one, dict) else one for name, one in vars(module).items()}
     object.__setattr__(copied, "__dict__", own)
@@ -177,9 +177,9 @@ def _stateless_copy(module: nn.Module) -> nn.Module:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return `model` itself as it was before `wrap`, with the parameters it has now.
+    """Undo `wrap` and return `model` itself, with the parameters it has now.
 
-    The hooks are gone; to keep what they do to the weights, use `nncfx.strip`.
+    The hooks are removed; to keep their effect on the weights, use `nncfx.strip`.
 
     Raises:
         TracingError: `model` is not wrapped.
@@ -198,13 +198,13 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def view(model: NNCFNetwork, hooks: Iterable[Insertion]) -> NNCFNetwork:
-    """Return another wrapped model of the very weights of `model`, with `hooks` in place alone.
+    """Return a second wrapped model that shares the weights of `model` and has only `hooks`.
 
-    For information only: what writes to the weights of the one writes to those of the other.
+    Use it for reading only: writing to the weights of one model changes the other.
 
     Args:
-        model: left as it is.
-        hooks: such as stand in it, of which some may be left out.
+        model: stays unchanged.
+        hooks: all or some of the hooks of `model`.
     """
     other = cast("NNCFNetwork", unhooked(model))
     known: WrapState = vars(model)[STATE]

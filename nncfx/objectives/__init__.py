@@ -1,4 +1,4 @@
-"""What a search improves: footprint, MACs, throughput, latency, with direction and unit."""
+"""Objectives of a search: footprint, MACs, throughput, latency, with direction and unit."""
 
 from nncfx.objectives.direction import Maximize, Minimize
 from nncfx.objectives.objective import Objective

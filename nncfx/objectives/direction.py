@@ -1,4 +1,4 @@
-"""`Maximize` and `Minimize`: an objective with a direction, as Condensa's Listing 1 spells it."""
+"""`Maximize` and `Minimize`: objectives with a direction, as in Condensa's Listing 1."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,15 +13,15 @@ Measurable: TypeAlias = Objective | Callable[[Any], float]
 """An objective, or a function of the model alone that returns a number."""
 
 
-def Maximize(  # noqa: N802 (spelt as in Condensa's Listing 1)
+def Maximize(  # noqa: N802 (named as in Condensa's Listing 1)
     what: Measurable, *, name: str | None = None, unit: str | None = None
 ) -> Objective:
-    """Return `what` as an objective of which more is better.
+    """Return `what` as an objective to maximise.
 
     Args:
-        what: one of the ready objectives, or a function `(model) -> float` of your own.
-        name: how reports call it; the objective's or the function's own name by default.
-        unit: what the number counts; the objective's own, or none, by default.
+        what: one of the ready objectives, or your own function `(model) -> float`.
+        name: its name in reports; the objective's or the function's own name by default.
+        unit: the unit of the number; the objective's own, or none, by default.
 
     Raises:
         ArgumentError: `what` is neither an objective nor a function.
@@ -34,10 +34,10 @@ def Maximize(  # noqa: N802 (spelt as in Condensa's Listing 1)
     return _directed(what, maximize=True, name=name, unit=unit)
 
 
-def Minimize(  # noqa: N802 (spelt as in Condensa's Listing 1)
+def Minimize(  # noqa: N802 (named as in Condensa's Listing 1)
     what: Measurable, *, name: str | None = None, unit: str | None = None
 ) -> Objective:
-    """Return `what` as an objective of which less is better; otherwise as `Maximize`.
+    """Return `what` as an objective to minimise; otherwise as `Maximize`.
 
     >>> from nncfx.objectives import footprint
     >>> Minimize(footprint).unit
@@ -74,6 +74,6 @@ def _of_model(function: Callable[[Any], float], subject: Subject) -> float:
 
 
 def _function_name(function: Callable[..., object]) -> str:
-    # A partial or a callable object has no __name__; its class names it well enough.
+    # A partial or a callable object has no __name__, so its class is used.
     name = getattr(function, "__name__", type(function).__name__)
     return "objective" if name == "<lambda>" else name

@@ -1,13 +1,13 @@
-"""What a user's function returns, as one number: `one_number`."""
+"""Converts the result of a user's function to a number: `one_number`."""
 
 from typing import Any
 
 
 def one_number(value: object) -> float:
-    """Return a number as a float; of an array or a tensor its only element.
+    """Return a number as a float; for an array or a tensor, its only element.
 
     Raises:
-        ValueError: it is no number, or there are more of them.
+        ValueError: it is not a number, or has several elements.
 
     >>> import numpy as np
     >>> one_number(np.array([0.5])), one_number(1)
@@ -16,5 +16,5 @@ def one_number(value: object) -> float:
     found: Any = value
     try:
         return float(getattr(found, "item", lambda: found)())
-    except (TypeError, RuntimeError) as error:  # the latter from torch
+    except (TypeError, RuntimeError) as error:  # torch raises the latter
         raise ValueError(str(error)) from error

@@ -11,13 +11,13 @@ from nncfx.objectives.subject import Subject
 
 @dataclass(frozen=True)
 class Objective:
-    """What a search improves.
+    """The quantity that a search improves.
 
     Attributes:
-        name: how reports and journals call it, such as `"throughput"`.
-        unit: what the number counts, such as `"examples/s"`; may be empty.
-        maximize: True where more is better.
-        measure: takes the candidate and returns the number.
+        name: its name in reports and journals, such as `"throughput"`.
+        unit: the unit of the number, such as `"examples/s"`; may be empty.
+        maximize: True if more is better.
+        measure: maps the candidate to the number.
 
     Raises:
         ArgumentError: the name is empty, or `measure` cannot be called.
@@ -29,7 +29,7 @@ class Objective:
     measure: Callable[[Subject], float]
 
     def __post_init__(self) -> None:
-        """Refuse what no report could name and no search could call."""
+        """Refuse an empty name or an uncallable measurement."""
         if not self.name.strip():
             raise ArgumentError(
                 "An objective has an empty name; reports and journals need one. Pass name='...'."
@@ -49,8 +49,9 @@ class Objective:
         """Return the measurement of `subject` as a finite float.
 
         Raises:
-            ArgumentError: the measurement raised an error of its own, is not a number, or is NaN
-                or infinite.
+            ArgumentError: the measurement raised an error, or its result is not a number, or is
+                NaN or
+                infinite.
         """
         try:
             value = self.measure(subject)
@@ -83,8 +84,8 @@ class Objective:
     def gain(self, before: float, after: float) -> float:
         """Return how many times better `after` is than `before`; above 1 is an improvement.
 
-        `after / before` where more is better, `before / after` where less is. Measurements are
-        taken to be positive; 0 in the denominator gives infinity, 0 / 0 gives 1.
+        `after / before` if more is better, `before / after` if less is. Measurements are assumed
+        to be positive; 0 in the denominator gives infinity, 0 / 0 gives 1.
 
         >>> from nncfx.objectives import footprint, throughput
         >>> throughput.gain(before=100.0, after=150.0)

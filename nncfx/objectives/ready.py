@@ -1,4 +1,4 @@
-"""The objectives that every candidate can be measured for."""
+"""The ready objectives, which can be measured for every candidate."""
 
 from operator import methodcaller
 from typing import Final
@@ -14,7 +14,7 @@ macs: Final = Objective("MACs", "", maximize=False, measure=methodcaller("macs")
 """Multiply-accumulates of one example."""
 
 parameters: Final = Objective("parameters", "", maximize=False, measure=methodcaller("parameters"))
-"""Number of parameters, zeros included."""
+"""Number of parameters, including zeros."""
 
 throughput: Final = Objective(
     "throughput", "examples/s", maximize=True, measure=methodcaller("throughput")
@@ -36,5 +36,5 @@ _READY: Final = {
 
 
 def ready_objective(name: str) -> Objective | None:
-    """Return the ready objective that reports call `name`; None where it is somebody's own."""
+    """Return the ready objective called `name` in reports; None for a user-defined one."""
     return _READY.get(name)

@@ -1,4 +1,4 @@
-"""What a candidate offers for measuring."""
+"""The interface of a candidate for measurements."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -7,9 +7,9 @@ from typing import Any, Protocol, runtime_checkable
 class Subject(Protocol):
     """A candidate model together with the ways to measure it.
 
-    Whoever runs a search supplies the subject and decides which runtime, which threads and which
-    example inputs a measurement uses. A measurement that costs time (throughput, latency, file
-    size) is made when its method is called, not before, and a subject may remember the answer.
+    The search supplies the subject and decides which runtime, threads and example inputs a
+    measurement uses. A measurement that takes time (throughput, latency, file size) runs when its
+    method is called, and the subject may cache the result.
     """
 
     @property
@@ -26,7 +26,7 @@ class Subject(Protocol):
         ...
 
     def parameters(self) -> float:
-        """Return the number of parameters, zeros included."""
+        """Return the number of parameters, including zeros."""
         ...
 
     def throughput(self) -> float:

@@ -1,4 +1,4 @@
-"""The operator table: facts of torch's operations that need no model and no graph."""
+"""The operator table, with facts about torch's operations that need no model or graph."""
 
 from nncfx.operators.kinds import (
     CONTRACTIONS,

@@ -1,4 +1,4 @@
-"""Look operations up: by the function that an address spells, or by name."""
+"""Look up operations by function name in addresses, or by name in the table."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -18,21 +18,21 @@ def _kinds(work: str) -> frozenset[str]:
 
 
 KINDS: Final = frozenset(one.kind for one in ROWS) - {OTHER}
-"""All kinds; a function that is none of these has the kind `"other"`."""
+"""All kinds; any other function has the kind `"other"`."""
 
 CONTRACTIONS: Final = _kinds("contraction")
-"""The kinds that sum products: what integer kernels are made for."""
+"""The kinds that sum products, for which integer kernels exist."""
 
 MOVEMENTS: Final = _kinds("movement")
-"""The kinds whose every output element is one of the input's (in inference): what is on a grid
-of integers stays on it."""
+"""The kinds whose output elements are elements of the input (in inference), so values on an
+integer grid stay on it."""
 
 NORMS: Final = _kinds("normalisation")
-"""The kinds that normalise activations."""
+"""The kinds that normalize activations."""
 
 
 def operator_of(function: str) -> Operator:
-    """Return the row of a traced function, by its spelling in an address.
+    """Return the row of a traced function, by its name in addresses.
 
     >>> operator_of("__rmatmul__").ports, operator_of("fft_fft").channels
     (('right', 'left'), 'fixes')
@@ -41,7 +41,7 @@ def operator_of(function: str) -> Operator:
 
 
 def operation_kind(function: str) -> str:
-    """Return the kind of a traced function, by its spelling in an address.
+    """Return the kind of a traced function, by its name in addresses.
 
     >>> operation_kind("clamp_max"), operation_kind("__iadd__"), operation_kind("fft_fft")
     ('clip', 'add', 'other')
@@ -59,24 +59,24 @@ def functions_of(*names: str) -> frozenset[str]:
 
 
 LINEAR_LAYERS: Final = functions_of("__rmatmul__", "addmm", "linear", "matmul")
-"""What a linear layer calls: `Conv1D` of transformers has `addmm`, some have `x @ weight.T`."""
+"""Functions that linear layers call, such as `addmm` in transformers' `Conv1D`."""
 
 
 def register_operator(one: Operator) -> None:
-    """Add an operation of your own to the table; it takes its functions from other rows.
+    """Add an operation to the table; its functions are removed from other rows.
 
     Raises:
-        ArgumentError: no description of a target could name its kind.
+        ArgumentError: descriptions of targets do not have its kind.
     """
     if one.kind not in {*KINDS, OTHER}:
         raise ArgumentError(
-            f"'{one.kind}', the kind of the operation '{one.name}', is none that descriptions of "
-            f"targets name.{did_you_mean(one.kind, KINDS)} Leave it at '{OTHER}', or use one of "
-            f"{', '.join(sorted(KINDS))}."
+            f"'{one.kind}', the kind of the operation '{one.name}', is not one that descriptions "
+            f"of targets name.{did_you_mean(one.kind, KINDS)} Leave it as '{OTHER}', or use one "
+            f"of {', '.join(sorted(KINDS))}."
         )
     _BY_FUNCTION.update(dict.fromkeys(one.functions, one))
 
 
 def unknown_kinds(names: Iterable[str]) -> list[str]:
-    """Return those of `names` that are no kind, in order."""
+    """Return the `names` that are not kinds, in order."""
     return [name for name in names if name not in KINDS]

@@ -1,20 +1,20 @@
-"""What one row of the operator table says, and how rows are written down."""
+"""The rows of the operator table, and functions to write them."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
 OTHER: Final = "other"
-"""The kind of what descriptions of targets have no word for."""
+"""The kind of operations for which descriptions of targets have no word."""
 
 FIXES: Final = "fixes"
-"""The channel rule of what is not followed: the channels that it reads must stay."""
+"""The channel rule of operations that are not followed, so channels that they read must stay."""
 
 ROLES: Final = frozenset(
     {"activation", "addend", "bias", "factor", "index", "left", "like", "right", "weight"}
 )
-"""What an input port is for. Of a matrix product `left` and `right` are the two matrices, a
-`factor` is either; any of the three may be a weight. Of what is `like` the result, only the shape,
-type or device is read."""
+"""The roles of input ports. In a matrix product, `left` and `right` are the two matrices, and a
+`factor` is either; any of the three can be a weight. From a `like` input, only the shape, dtype or
+device is read."""
 
 _FACTORS: Final = ROLES - {"addend", "bias", "index", "like"}
 _WEIGHTS: Final = frozenset({"factor", "left", "right", "weight"})
@@ -40,15 +40,15 @@ class Operator:
 
     Attributes:
         name: Its name in the table.
-        functions: The functions that it is, as addresses spell them.
-        kind: The word of hardware descriptions for it; `OTHER` if these have none.
+        functions: Its functions, named as in addresses.
+        kind: Its kind in hardware descriptions; `OTHER` if these have no word for it.
         work: What it does. A contraction sums products; the outputs of a movement are elements of
             its input.
-        ports: What each input port is for, in the words of `ROLES`; further ones are activations.
-        output_axis: The axis of its weight that makes output channels; None where that depends.
+        ports: The role of each input port, from `ROLES`; further ports are activations.
+        output_axis: The axis of its weight that produces output channels; None if that varies.
         macs: The rule that counts its multiply-accumulates; "none" if it has none.
         channels: The rule that follows channels through it, or `FIXES`.
-        in_float: Why it is never quantized; "" where the target says.
+        in_float: Why it is never quantized; "" if that depends on the target.
     """
 
     name: str
@@ -63,22 +63,22 @@ class Operator:
 
     @property
     def factors(self) -> tuple[int, ...]:
-        """The first two ports of what is multiplied, or looked up in.
+        """The first two ports of multiplied operands, or of a lookup table.
 
-        The third of a bilinear layer is none: no runtime multiplies three integers.
+        The third operand of a bilinear layer is left out; no runtime multiplies three integers.
         """
         return tuple(port for port, role in enumerate(self.ports) if role in _FACTORS)[:2]
 
     @property
     def has_weight(self) -> bool:
-        """Whether one of its operands may be a matrix, a filter bank or a table of parameters.
+        """Whether one of its operands can be a matrix, a filter bank or a table of parameters.
 
-        A recurrent layer reads a list of them; how many depends on its layers and directions.
+        A recurrent layer reads a list of weights, whose length depends on layers and directions.
         """
         return self.work == "recurrence" or not _WEIGHTS.isdisjoint(self.ports)
 
     def role(self, port: int) -> str:
-        """Return what an input port is for.
+        """Return the role of an input port.
 
         >>> one = row("addmm", ports="bias left right")
         >>> one.role(2), one.role(3)
@@ -107,7 +107,7 @@ def row(  # noqa: PLR0913 (the columns of the table)
     channels: str = FIXES,
     in_float: str = "",
 ) -> Operator:
-    """Return a row; functions and roles of ports are words, the name is the first function's.
+    """Return a row; `functions` and `ports` are words, and `name` defaults to the first function.
 
     >>> row("squeeze", kind="view", work="movement", channels="reshape").name
     'squeeze'
@@ -129,9 +129,9 @@ def row(  # noqa: PLR0913 (the columns of the table)
 def rows(
     operations: str, *, kind: str = OTHER, work: Work = "pointwise", channels: str = "pointwise"
 ) -> tuple[Operator, ...]:
-    """Return one row for each operation between commas, with all spellings of each function.
+    """Return one row per comma-separated operation, with all names of each function.
 
-    `abs` is also spelt `abs_` where it changes its argument, and `_abs` inside torch.
+    For instance `abs` is named `abs_` if it works in place, and `_abs` inside torch.
 
     >>> [one.functions for one in rows("neg __neg__, sin")]
     [('neg', 'neg_', '_neg', '__neg__'), ('sin', 'sin_', '_sin')]

@@ -1,4 +1,4 @@
-"""Rules for operations, attached by decorator: one registry for each column of the table."""
+"""Rules for operations, registered by decorator, with one registry per column of the table."""
 
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
@@ -15,16 +15,16 @@ def _in_table(function: str) -> bool:
 
 
 class Rules(Generic[_Rule]):
-    """A decorator that attaches rules, and keeps them: open to code outside of this library.
+    """A registry of rules, used as a decorator, also by code outside this library.
 
-    A rule for a function goes before that for the word in the column of its operation, and a
-    later one before an earlier one.
+    A rule for a function takes precedence over a rule for its operation's word in the column, and
+    a later rule over an earlier rule.
 
     Args:
-        column: What is looked up in the row of a function.
-        words: What may stand in that column.
-        what: Such a word, for messages: "a kind of operation".
-        is_function: Whether a name is that of a function that the table may not have.
+        column: Returns the column's word in a row.
+        words: The words of that column.
+        what: Description of such a word for messages, for instance "a kind of operation".
+        is_function: Whether a name is that of a function, which need not be in the table.
 
     >>> describes = Rules[str](lambda one: one.kind, {"matmul", "view"}, "a kind of operation")
     >>> describes("matmul")("sums"), describes("bmm")("sums in each of a batch")
@@ -45,10 +45,10 @@ class Rules(Generic[_Rule]):
         self._rules: dict[str, _Rule] = {}
 
     def __call__(self, *words: str) -> Callable[[_Rule], _Rule]:
-        """Attach the decorated rule to words of the column, or to functions.
+        """Register the decorated rule for words of the column, or for functions.
 
         Raises:
-            ArgumentError: one is neither.
+            ArgumentError: a name is neither.
         """
         for word in words:
             if not (word in self._words or _in_table(word) or self._is_function(word)):
@@ -65,5 +65,5 @@ class Rules(Generic[_Rule]):
         return attach
 
     def find(self, function: str) -> _Rule | None:
-        """Return the rule for a function, as addresses spell it; None if there is none."""
+        """Return the rule for a function, named as in addresses; None if there is none."""
         return self._rules.get(function) or self._rules.get(self._column(operator_of(function)))

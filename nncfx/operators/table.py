@@ -1,7 +1,7 @@
-"""The operator table: what is known of each operation of torch, once for the whole library.
+"""The operator table, which describes each torch operation once for the whole library.
 
-To add an operation, add its row here, or with `register_operator` from code of your own, and a
-rule for it: `@channel_rule`, `@mac_rule`, or those of `nncfx.hago`.
+To add an operation, add a row here, or call `register_operator` in your own code, and add rules
+for it with `@channel_rule`, `@mac_rule`, or the decorators of `nncfx.hago`.
 """
 
 from typing import Final
@@ -218,4 +218,4 @@ _MOVEMENTS: Final = (
 )
 
 ROWS: Final = (*_CONTRACTIONS, *_NORMS, *_POINTWISE, *_OVER_AXES, *_MOVEMENTS)
-"""Every operation that anything is known of; any other is of the kind "other"."""
+"""All known operations; any other operation has the kind "other"."""

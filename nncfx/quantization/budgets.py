@@ -1,4 +1,4 @@
-"""What a compressed model may lose, or how large it may be: the budgets of searches."""
+"""Budgets of searches: limits on the loss of the metric or on the size of the model."""
 
 import math
 from collections.abc import Callable
@@ -36,10 +36,10 @@ class Bytes:
 
 
 def metric_of(evaluate: Evaluate, model: nn.Module) -> float:
-    """Return what `evaluate` returns, as a number.
+    """Return the result of `evaluate` as a float.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: the result is not a number.
     """
     found: object = evaluate(model)
     try:
@@ -48,16 +48,21 @@ def metric_of(evaluate: Evaluate, model: nn.Module) -> float:
         if machine_fault(error) is not None:
             raise
         raise ArgumentError(
-            f"evaluate returned a {type(found).__name__} that is no number. Return the metric of "
-            "the model it is given, higher is better, such as an accuracy in [0, 1]."
+            f"evaluate returned a {type(found).__name__} that is not a number. Return the metric "
+            "of the model it is given, higher is better, such as an accuracy in [0, 1]."
         ) from error
 
 
 def check_budget(budget: object, evaluate: object, counted: str) -> None:
-    """Refuse what is no budget, and points without a metric; `counted` says what has the bytes.
+    """Check that `budget` is a budget, and that `Points` comes with a metric.
+
+    Args:
+        budget: What the user passed.
+        evaluate: The metric, or None.
+        counted: What `Bytes` counts, for the message.
 
     Raises:
-        ArgumentError: it is such.
+        ArgumentError: either check fails.
     """
     if not isinstance(budget, Points | Bytes):
         raise ArgumentError(

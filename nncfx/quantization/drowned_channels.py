@@ -1,4 +1,4 @@
-"""Results on one grid for all channels, of which a norm makes each as large as the others."""
+"""Keep the inputs of instance norms in float where one scale for all channels is too coarse."""
 
 import logging
 import math
@@ -16,7 +16,7 @@ from nncfx.quantization.ranges.observation import Note, probing, run_batches
 from nncfx.tracing import ExampleInputs, PostSite, Site
 
 _ENOUGH_DB: Final = 30.0
-"""Of signal over error behind the norm; of channels of one size 8 bits leave some 40."""
+"""SQNR after the norm; with channels of equal range, 8 bits leave about 40 dB."""
 _NORM: Final = "instance_norm"
 _LOGGER = logging.getLogger(__name__)
 
@@ -24,12 +24,12 @@ _LOGGER = logging.getLogger(__name__)
 def without_drowned_channels(
     model: NNCFNetwork, plan: QuantizationPlan, batch: ExampleInputs
 ) -> QuantizationPlan:
-    """Return `plan` without grids of results that instance norms read, where these harm.
+    """Return `plan` without the quantizers of instance norm inputs that are too coarse.
 
-    Training leaves it open how large a channel is that a norm divides by its own deviation. What
-    has a hundredth of the largest range has two or three steps of the grid that all share, and the
-    norm makes the error as large as the channel. These results stay in float; they are logged.
-    `model` has no quantizers of `plan` yet, and is left so.
+    A norm divides each channel by its own deviation, so training does not constrain the range of
+    its input channels. A channel with a hundredth of the largest range has two or three steps of
+    the shared grid, and the norm scales the error up with the channel. These tensors stay in
+    float and are logged. `model` has no quantizers of `plan` yet, and gets none here.
     """
     results = {one: _of_norms(model, one) for one in plan.activations}
     read = {one: address for one, address in results.items() if address}
@@ -51,15 +51,15 @@ def without_drowned_channels(
         worst = min(harmful, key=lambda one: harmful[one])
         _LOGGER.warning(
             "%d of %d results that norms of each channel read stay in float: %d bits for all "
-            "channels would leave %.1f dB of signal over error behind %s. preset='fast' quantizes "
-            "them all the same.",
+            "channels would leave %.1f dB of signal over error after %s. preset='fast' "
+            "quantizes them anyway.",
             *(len(harmful), len(read), worst.spec.bits, harmful[worst], read[worst]),
         )
     return replace(plan, quantizers=tuple(one for one in plan.quantizers if one not in harmful))
 
 
 def _of_norms(model: NNCFNetwork, quantizer: PlannedQuantizer) -> str:
-    """Return the operation whose result alone `quantizer` rounds, if only norms read it."""
+    """Return the one operation whose result `quantizer` rounds if only norms read it, else ""."""
     (address, _), *more = quantizer.tensors
     if quantizer.sites != (PostSite(address),):
         return ""
@@ -68,18 +68,18 @@ def _of_norms(model: NNCFNetwork, quantizer: PlannedQuantizer) -> str:
 
 
 def _normalised_db(x: Tensor, spec: QuantizerSpec) -> float:
-    """Return the signal over error, in dB, that a norm of each channel of `x` returns.
+    """Return the SQNR in dB at the output of a norm that normalises each channel of `x`.
 
     Args:
-        x: n x c x ..., what the norm reads.
-        spec: Its grid, which is taken to hold all of `x`.
+        x: n x c x ..., the input of the norm.
+        spec: Its grid, assumed to cover the range of `x`.
     """
     low, high = (float(one) for one in torch.aminmax(x.float()))
     steps = spec.quant_max - spec.quant_min
     width = high - low if spec.mode == "asymmetric" else 2 * max(-low, high)
-    noise = (width / steps) ** 2 / 12  # of rounding to a grid, evenly spread
+    noise = (width / steps) ** 2 / 12  # variance of a uniform rounding error
     channels = x.flatten(2)
-    varies = channels.amax(2) > channels.amin(2)  # what does not is rounded to a constant
+    varies = channels.amax(2) > channels.amin(2)  # constants stay constant
     signal = channels.double().var(2, correction=0)[varies]
     error = float((noise / (signal + noise)).sum())
     return 10 * math.log10(len(signal) / error) if error else math.inf

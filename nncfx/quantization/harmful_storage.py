@@ -1,4 +1,4 @@
-"""Weights that a target only stores in integers, where that costs more than it saves."""
+"""Keep weights in float that a target would only store as integers, at a loss of accuracy."""
 
 import logging
 from dataclasses import replace
@@ -13,7 +13,7 @@ from nncfx.quantization.signal_error import layer_errors
 from nncfx.tracing import ExampleInputs
 
 _ENOUGH_DB: Final = 20.0
-"""Of signal over error, at the output of the layer: a hundredth of the energy is error."""
+"""SQNR at the output of the layer at which a hundredth of the energy is error."""
 _BYTE: Final = 8
 _LOGGER = logging.getLogger(__name__)
 
@@ -21,12 +21,12 @@ _LOGGER = logging.getLogger(__name__)
 def without_harmful_storage(
     model: NNCFNetwork, plan: QuantizationPlan, range_of: RangeOf, batch: ExampleInputs
 ) -> QuantizationPlan:
-    """Return `plan` without the recurrent layers that integers harm; they are logged.
+    """Return `plan` without the recurrent layers that lose accuracy in integers, and log them.
 
-    Targets compute recurrent layers in float: integers make their weights smaller and nothing
-    faster, and an error goes round with the state. Fewer bits than 8 were asked for, and stay; so
-    does what would leave nothing quantized. `model` has no quantizers of `plan` yet, and is left
-    so.
+    Targets compute recurrent layers in float: integers make their weights smaller but nothing
+    faster, and errors accumulate in the state. Weights of fewer than 8 bits were requested and
+    stay quantized. If nothing else is quantized, `plan` is returned unchanged. `model` has no
+    quantizers of `plan` yet, and none are left in it.
     """
     recurrent = {
         one.address
@@ -55,7 +55,7 @@ def without_harmful_storage(
     for address, db in harmed.items():
         _LOGGER.warning(
             "%s stays in float: %d bits would only make its weights smaller, %s computes it in "
-            "float, and leave %.1f dB of signal over error. preset='fast' stores it all the same.",
+            "float, and leave %.1f dB of signal over error. preset='fast' stores it anyway.",
             *(address, bits[address], plan.hardware, db),
         )
     reason = "its weights would only be stored in integers, and are harmed by them"

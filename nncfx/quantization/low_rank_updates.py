@@ -1,4 +1,4 @@
-"""Train a quantized model by low-rank updates of its weights, which end up in the weights."""
+"""Train a quantized model through low-rank updates that are merged into its weights."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,12 +20,12 @@ _ALGORITHM = "low_rank_updates"
 
 @final
 class _Update(nn.Module):
-    """Adds a product of two thin matrices to a weight, before its quantizer sees it."""
+    """Adds the product of two low-rank matrices to a weight, before its quantizer."""
 
     def __init__(self, weight: Tensor, rank: int, scale: float) -> None:
         super().__init__()
         rows, columns = weight.shape[0], weight[0].numel()
-        # as nn.Linear begins, so that the first step moves `up` alone
+        # initialised as nn.Linear; `up` is zero, so the first step changes `up` only
         bound = 1 / math.sqrt(columns)
         self.down = nn.Parameter(weight.new_empty(rank, columns).uniform_(-bound, bound))
         self.up = nn.Parameter(weight.new_zeros(rows, rank))
@@ -38,12 +38,12 @@ class _Update(nn.Module):
 
 @final
 class LowRankUpdates:
-    """Updates of rank `rank` on the quantized matrices of a model, which alone are trained.
+    """Trainable low-rank updates of the quantized matrices of a model.
 
-    A weight W is read as the quantized W + scale * up @ down, with gradients straight through the
-    rounding: what is trained is what is rounded, so that nothing is left to round when `absorb`
-    adds the updates to the weights. All other parameters but learned grids are frozen until then.
-    Zeros change as other weights do, those of pruned weights too: a rounded weight may be zero.
+    A weight W is read as the quantized W + scale * up @ down, with straight-through gradients.
+    The sum is rounded during training, so `absorb` can add the updates to the weights without a
+    further rounding error. All other parameters except learned grids are frozen until then. Zeros
+    are updated like other weights, including those of pruned weights: rounding makes zeros too.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class LowRankUpdates:
 
         Args:
             model: With quantizers on weights, as `quantize_weights` and `quantize` return it.
-            rank: Of each update; a weight of r rows and c columns has rank * (r + c) numbers.
-            scale: By what the product is multiplied (alpha over rank of LoRA).
-            scopes: Whose weights are updated: addresses, scopes, `{function}<name>` or `{re}`
-                patterns; all quantized matrices and convolutions by default.
+            rank: Rank of each update, which adds rank * (r + c) numbers for r rows and c columns.
+            scale: Factor of the product (LoRA's alpha / rank).
+            scopes: Operations whose weights are updated: addresses, scopes, `{function}<name>`
+                or `{re}` patterns; all quantized matrices and convolutions by default.
 
         Raises:
             ArgumentError: `rank` is not positive, or the model has updates already.
@@ -94,7 +94,7 @@ class LowRankUpdates:
             one.requires_grad = False
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Yield what is to be trained: the updates, and grids that learn."""
+        """Yield the parameters to train: those of the updates and of learned grids."""
         for update in self._updates.values():
             yield from update.parameters()
         for hook in dict.fromkeys(quantizers_of(self._model).values()):
@@ -102,9 +102,9 @@ class LowRankUpdates:
 
     @torch.no_grad()
     def absorb(self) -> NNCFNetwork:
-        """Add the updates to the weights and remove them; return the model.
+        """Add the updates to the weights, remove them and return the model.
 
-        Its outputs stay what they are, and what was frozen may be trained again.
+        Its outputs do not change, and the frozen parameters become trainable again.
         """
         for sites, update in self._updates.items():
             self._weights[sites].copy_(update(self._weights[sites]))
@@ -118,7 +118,7 @@ class LowRankUpdates:
 def _weights(
     model: NNCFNetwork, scopes: Sequence[str] | None
 ) -> dict[tuple[Site, ...], nn.Parameter]:
-    """Return the quantized matrices and convolutions that `scopes` read, by their sites."""
+    """Return the quantized matrices and filters that operations in `scopes` read, by site."""
     graph = model.nncf.graph
     check_scopes(graph, scopes or (), "scopes")
     wanted = graph.operations if scopes is None else graph.select(scopes)

@@ -1,4 +1,4 @@
-"""Weights that were changed behind their quantizers' ranges: `warn_moved_weights`."""
+"""Warn of weights that were changed after their quantizers were calibrated."""
 
 import logging
 from typing import Final
@@ -15,19 +15,20 @@ from nncfx.storage.models.whole_models import is_sharded
 
 _LOGGER: Final = logging.getLogger(__name__)
 _ALLOWED: Final = 30.0
-"""Times the error of rounding, step^2 / 12: what ranges clip on purpose is hardly more than it."""
+"""Multiple of the rounding error, step^2 / 12. Ranges that clip on purpose barely exceed 1."""
 _NAMED: Final = 5
 
 
 @torch.no_grad()
 def warn_moved_weights(model: NNCFNetwork) -> None:
-    """Warn of weights that lie so far outside of the ranges they had, that these harm them.
+    """Warn of weights that lie far outside the ranges of their quantizers.
 
-    It is so where somebody adds to them after calibration, as PEFT's `merge_adapter()` does.
+    This happens when weights are changed after calibration, for instance by PEFT's
+    `merge_adapter()`.
 
     Args:
-        model: Its quantizers are constants. Grids that are or were learned went with their weights
-            and clip these as training had it: they are passed over.
+        model: Model with constant quantizers. Grids that are or were learned are skipped: they
+            were trained together with the weights that they clip.
     """
     stored = constants_of(model)
     moved = [

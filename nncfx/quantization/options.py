@@ -1,4 +1,4 @@
-"""What post-training quantization does beside placing quantizers: presets, and single choices."""
+"""Presets and options of post-training quantization."""
 
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
@@ -20,29 +20,30 @@ Rounding = Literal["nearest", "gptq", "adaptive"]
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeOptions:
-    """What `quantize` does beside placing quantizers and finding their ranges.
+    """Options of `quantize` that override its preset.
 
-    What is `None` is left to the preset.
+    `None` leaves a choice to the preset.
 
     Attributes:
-        placement: What is said about single operations; its bits and modes go before the preset.
+        placement: Requests for single operations; its bits and modes override the preset.
         activation_range: How ranges of activations are found; "mse" in all presets.
-        weight_range: How ranges of weights are found; if not given, "min_max" for weights of 8
-            bits or more, and "mse" for narrower ones but in the preset "fast".
-        equalize: Balance the ranges of consecutive layers first (cross-layer equalisation). Folds
-            batch norms. If not given, where weights have one scale per tensor, but in "fast".
+        weight_range: How ranges of weights are found. By default "min_max" for weights of 8 bits
+            or more, and "mse" for narrower weights except in the preset "fast".
+        equalize: Balance the ranges of consecutive layers first (cross-layer equalisation), which
+            folds batch norms. By default where weights have one scale per tensor, except in
+            "fast".
         smooth: Move outliers of activations into the weights first (SmoothQuant).
-        rounding: "nearest", or a rounding of weights that is fitted to data: "gptq" or "adaptive".
-            If not given, weights of fewer than 8 bits have "gptq" in the preset "default" and
-            "adaptive" in "thorough", and all others "nearest".
-        correct_biases: Remove the mean error of each layer's output, by its bias or by that of
-            the batch norm after it; if not given, but in "fast".
-        overflow_fix: "enable": weights use 7 of their 8 bits, so that x86 processors without VNNI
-            compute what is simulated; "first_layer_only": those of the first layer do; None:
+        rounding: "nearest", or "gptq" or "adaptive", which fit the rounding of weights to data.
+            By default weights of fewer than 8 bits have "gptq" in the preset "default" and
+            "adaptive" in "thorough"; all others have "nearest".
+        correct_biases: Remove the mean error of each layer's output with its bias or with that of
+            the batch norm after it. By default true except in "fast".
+        overflow_fix: "enable": weights use 7 of their 8 bits, so x86 processors without VNNI
+            compute what is simulated; "first_layer_only": only those of the first layer do; None:
             "enable" where the target has such sums (`onnxruntime-avx2`), else "disable".
 
     Raises:
-        ArgumentError: there is no such rounding, or a range is no request.
+        ArgumentError: the rounding is unknown, or a range is not a `RangeRequest`.
     """
 
     placement: PlacementOptions = field(default_factory=PlacementOptions)
@@ -55,7 +56,7 @@ class QuantizeOptions:
     overflow_fix: OverflowFix | None = None
 
     def __post_init__(self) -> None:
-        """Refuse now what would come out behind the calibration."""
+        """Check values that would otherwise fail only after calibration."""
         if self.rounding is not None:
             require_known("rounding", self.rounding, ("nearest", *ROUNDINGS))
         for name in ("activation_range", "weight_range"):
@@ -69,18 +70,18 @@ class QuantizeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Methods:
-    """What is done, nothing left open.
+    """The options with all defaults of the preset filled in.
 
     Attributes:
         activation_range: How ranges of activations are found.
-        weight_range: How those of weights of 8 bits or more are found.
-        narrow_range: How those of narrower weights are found.
+        weight_range: How ranges of weights of 8 bits or more are found.
+        narrow_range: How ranges of narrower weights are found.
         equalize: Whether layers are equalised.
         smooth: Whether outliers of activations are moved into weights.
         rounding: How weights of at most `rounded_bits` bits are rounded.
         rounded_bits: All others are rounded to nearest.
         correct_biases: Whether biases are corrected.
-        asked: What the user named: a warning follows where it changes nothing.
+        asked: Names of options that the user set; a warning follows if one has no effect.
     """
 
     activation_range: RangeRequest
@@ -103,15 +104,15 @@ class Methods:
         return self.narrow_range if planned.spec.bits < _BYTE else self.weight_range
 
     def rounding_for(self, plan: QuantizationPlan) -> Literal["gptq", "adaptive"] | None:
-        """Return what fits the rounding of weights in `plan`; None where all go to nearest."""
+        """Return the method that rounds weights of `plan`, or None if all round to nearest."""
         is_any = any(one.spec.bits <= self.rounded_bits for one in plan.weights)
         return self.rounding if is_any and self.rounding != "nearest" else None
 
 
 def resolved(options: QuantizeOptions, preset: Preset, *, per_tensor: bool) -> Methods:
-    """Return what `options` say, and where they say nothing what `preset` does.
+    """Return `options` with defaults filled in from `preset`.
 
-    What it does depends on whether weights have one scale `per_tensor`.
+    The defaults depend on whether weights have one scale per tensor (`per_tensor`).
     """
     is_fast = preset == "fast"
     narrow: Rounding = {"fast": "nearest", "thorough": "adaptive"}.get(preset, "gptq")  # type: ignore[assignment]  # literals of it
@@ -136,10 +137,10 @@ def _chosen(asked: bool | None, *, default: bool) -> bool:
 
 
 def preset_requests(preset: Preset, hardware: Hardware) -> tuple[SpecRequest, SpecRequest]:
-    """Return what `preset` asks of weights and of activations on `hardware`.
+    """Return the requests of `preset` for weights and for activations on `hardware`.
 
     Raises:
-        ArgumentError: there is no such preset.
+        ArgumentError: the preset is unknown.
     """
     require_known("preset", preset, get_args(Preset))
     is_symmetric = preset == "performance" or hardware.symmetric_activations

@@ -42,10 +42,10 @@ from nncfx.tracing.calls.model_copy import own_model
 
 _LOGGER = logging.getLogger(__name__)
 _CORRECTED: Final = 128
-"""Examples that biases are corrected by. The error of a mean over n of them adds 1/n of the energy
-of other errors: the mean over more is hardly better, and each costs a quantized forward."""
+"""Examples used to correct biases. The error of a mean over n examples adds 1/n of the energy of
+the other errors, so more examples hardly help, and each costs a quantized forward."""
 _LOOKED_AT: Final = 16
-"""Examples whose errors are looked at, layer by layer."""
+"""Examples used to measure the error of each layer."""
 
 
 @tells_arguments()
@@ -64,45 +64,45 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
 ) -> NNCFNetwork:
     """Return a copy of `model`, wrapped, with calibrated quantizers on activations and weights.
 
-    It computes in float what the target computes in integers: `nncfx.export_onnx` writes the
-    integers. Convolutions, products, attention and recurrent layers that have to stay in float
+    The copy computes in float what the target computes in integers; `nncfx.export_onnx` writes
+    the integers. Convolutions, products, attention and recurrent layers that must stay in float
     are logged as warnings, with the reason; `plan_quantizers` lists all operations.
 
     Args:
         model: A trained model, wrapped or not; quantized in evaluation mode. It is not changed
-            unless `inplace` is true. The copy of a model that a controller handles keeps its masks
-            where they are, and is no longer that controller's.
+            unless `inplace` is true. The copy of a model that has a controller keeps the masks
+            but is not connected to that controller.
         calibration_batches: Any iterable, such as a loader. A batch is a tensor, a mapping of
-            keyword inputs, a dataclass as the one input, a tuple of all positional inputs, or a
-            pair of one of these and labels; what comes after the inputs is not used. Batches are
-            read until `samples` examples have come.
+            keyword inputs, a dataclass as the only input, a tuple of all positional inputs, or a
+            pair of one of these and labels; anything after the inputs is ignored. Batches are
+            read until `samples` examples are seen.
         target: The name of a target, a JSON file that describes one, a `Target`, or a `Hardware`.
-        preset: How much is done for accuracy, where `options` say nothing. "fast": ranges only, in
-            one pass over the data. "default": the mean error of each layer is removed by its
-            bias, and weights of fewer than 8 bits have the ranges of least squared error and are
-            rounded by GPTQ. "thorough": their rounding is learned, block by block, which takes
+        preset: How much is done for accuracy; `options` override it. "fast": only find ranges, in
+            one pass over the data. "default": also remove the mean error of each layer with its
+            bias; weights of fewer than 8 bits have the ranges of least squared error and are
+            rounded by GPTQ. "thorough": their rounding is learned block by block, which takes
             minutes. Weights are symmetric and activations asymmetric, or symmetric where the
-            target has no others; "performance" is "default" with symmetric activations, and
-            "mixed", its counterpart in NNCF, is "default".
-        weight_bits: Width of weights; that of the target if None.
-        activation_bits: Width of activations; that of the target if None.
+            target supports nothing else. "performance" is "default" with symmetric activations,
+            and "mixed", its counterpart in NNCF, is "default".
+        weight_bits: Width of weights; the target decides if None.
+        activation_bits: Width of activations; the target decides if None.
         ignored_scopes: Addresses, scopes, `{function}<name>` or `{re}` patterns of operations that
             stay in float.
-        samples: How many examples are seen; biases are corrected by the first 128 of them.
-        options: Further methods and single overrides.
-        inplace: Quantize and return `model` itself: no memory for a copy, and its controller
-            continues with it.
+        samples: How many examples are used; biases are corrected with the first 128 of them.
+        options: Further methods and overrides of the preset.
+        inplace: Quantize and return `model` itself. This needs no memory for a copy, and its
+            controller stays connected.
 
     Raises:
-        ArgumentError: there are no batches, or one is of an unknown form; no target has that name;
-            more bits are asked for than it has; the model is quantized already, or cannot be
-            copied.
+        ArgumentError: there are no batches, or one has an unknown form; no target has that name;
+            the target does not support that many bits; the model is quantized already, or cannot
+            be copied.
         GraphError: a scope matches no operation.
         CompressionError: nothing can be quantized, or an activation is NaN or infinite.
         TracingError: the model cannot be traced.
 
-    Whatever is raised, no quantizer is left in the model, and it is wrapped only if it was; what
-    `options` change of weights is not undone where `inplace` is true.
+    After any error the model has no quantizers, and it is wrapped only if it was before. With
+    `inplace`, changes that `options` made to the weights are not undone.
 
     >>> import torch, nncfx
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -146,8 +146,8 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
 def _check(
     model: object, batches: object, target: object, ignored_scopes: object, options: object
 ) -> None:
-    """Refuse what Python would take for something else, such as a tensor for its rows."""
-    # torch's own data sets can be iterated by their numbered items alone
+    """Check types that Python would silently misread, such as a tensor as a list of its rows."""
+    # torch's own data sets have no __iter__, only __getitem__
     is_iterable = isinstance(batches, Iterable) or "__getitem__" in dir(type(batches))
     mends = {
         "model": (isinstance(model, nn.Module), model, "Pass a torch.nn.Module."),
@@ -166,7 +166,7 @@ def _check(
             and not isinstance(ignored_scopes, str)
             and all(isinstance(one, str) for one in ignored_scopes),
             ignored_scopes,
-            f"It is a sequence of scopes, which are texts: write [{str(ignored_scopes)!r}].",
+            f"It is a sequence of scopes, which are strings: write [{str(ignored_scopes)!r}].",
         ),
         "options": (
             isinstance(options, QuantizeOptions),
@@ -189,7 +189,7 @@ def _check_not_quantized(model: nn.Module) -> None:
 
 
 def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Iterable[Any]]:
-    """Return the wrapped model, traced with the first batch if need be, and all batches."""
+    """Return the wrapped model, traced with the first batch if necessary, and all batches."""
     if isinstance(model, NNCFNetwork):
         return model, batches
     iterator = iter(batches)
@@ -219,13 +219,13 @@ def _prepare(
 ) -> None:
     """Fold batch norms, equalize and smooth."""
     example = model.nncf.example_inputs
-    # weights under the hooks of other algorithms are equalised, or refused, only on request
+    # with hooks of other algorithms, equalise (or refuse to) only on request
     equalizes = methods.equalize and ("equalize" in methods.asked or not model.nncf.hooks)
     if folds or equalizes:
         # with one scale per channel, folding changes nothing that is rounded (decision 0006)
         fold_batch_norms(model, example)
     elif not model.nncf.hooks:
-        # no runtime knows these for norms
+        # runtimes do not recognise frozen batch norms as norms
         fold_batch_norms(model, example, only_frozen=True)
     if equalizes:
         equalize_layers(model, example, was_asked="equalize" in methods.asked)
@@ -236,7 +236,7 @@ def _prepare(
 def _quantize(
     model: NNCFNetwork, plan: QuantizationPlan, methods: Methods, inputs: Iterable[ExampleInputs]
 ) -> None:
-    """Insert, observe, set ranges, round and correct."""
+    """Insert quantizers, observe activations, set ranges, round weights and correct biases."""
     warn_unread_weights(model)
     if methods.correct_biases:
         plan = without_harmful_storage(model, plan, methods.weight_range_of, _few(inputs))
@@ -253,7 +253,7 @@ def _quantize(
         exact = {
             name: one.detach().clone()
             for name, one in model.named_parameters()
-            if rounding is not None or one.ndim == 1  # biases at least change
+            if rounding is not None or one.ndim == 1  # correction changes biases
         }
     if rounding is not None:
         was_asked = "rounding" in methods.asked
@@ -268,19 +268,19 @@ def _quantize(
 
 
 def _few(inputs: Iterable[ExampleInputs]) -> ExampleInputs:
-    """Return some examples of the first batch; all of those that are no single tensor."""
+    """Return a few examples of the first batch, or all of them if it is not a single tensor."""
     first = next(iter(inputs))
     return first[:_LOOKED_AT] if isinstance(first, Tensor) else first
 
 
 def _warn_slow_weights(plan: QuantizationPlan, hardware: Hardware) -> None:
-    """Warn of weights for whose width the hardware has no kernel."""
+    """Warn of weights whose width has no kernel on the hardware."""
     described = [one for each in hardware.operations.values() for one in each if one.is_quantized]
     narrowest = min((DTYPES[one.input(1)] for one in described), default=0)
     bits = sorted({one.spec.bits for one in plan.weights if one.spec.bits <= narrowest / 2})
     if bits:
         _LOGGER.warning(
-            "Weights of %s bits make files smaller, and nothing faster: %s has no kernels for "
+            "Weights of %s bits make files smaller, but nothing faster: %s has no kernels for "
             "them and computes with %d bits.",
             " and ".join(map(str, bits)),
             hardware.name,
@@ -289,10 +289,10 @@ def _warn_slow_weights(plan: QuantizationPlan, hardware: Hardware) -> None:
 
 
 def _report(plan: QuantizationPlan, hardware: Hardware, packed_mend: str) -> None:
-    """Warn of products that stay in float or saturate, and of weights that gain no time.
+    """Warn of products that stay in float or saturate, and of weights that bring no speed-up.
 
     Raises:
-        CompressionError: nothing is quantized at all.
+        CompressionError: nothing is quantized.
     """
     if not plan.quantizers:
         reasons = {f"{one.address}: {one.reason}" for one in plan.float_operations}

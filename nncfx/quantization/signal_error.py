@@ -1,4 +1,4 @@
-"""How much larger the outputs of layers are than their errors under quantization."""
+"""Measure the signal-to-error ratio of layer outputs under quantization."""
 
 import logging
 import math
@@ -25,7 +25,7 @@ from nncfx.quantization.ranges.observation import (
 from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, WeightSite
 
 _FEW_DB: Final = 10.0
-"""Of signal over error: a tenth of the energy is error."""
+"""SQNR at which a tenth of the energy is error."""
 _NAMED: Final = 5
 _BYTE: Final = 8
 _LAYERS: Final = CONTRACTIONS | {"recurrent"}
@@ -36,8 +36,8 @@ class Energies:
     """Sums the energy of a tensor and that of its error.
 
     Attributes:
-        signal: The energy so far.
-        error: That of the error.
+        signal: Energy of the tensor so far.
+        error: Energy of the error so far.
     """
 
     def __init__(self) -> None:
@@ -45,16 +45,16 @@ class Energies:
         self._exact: Tensor | None = None
 
     def add(self, exact: Tensor, changed: Tensor) -> None:
-        """Count a tensor, and what it should be."""
+        """Add the energy of `exact` and that of its difference from `changed`."""
         wanted = in_float64(exact.detach())
         difference = in_float64(changed.detach()) - wanted
         self.signal += float(vector_norm(wanted)) ** 2
         self.error += float(vector_norm(difference)) ** 2
 
     def note(self, output: Tensor) -> None:
-        """See a tensor in float, and then quantized.
+        """Record a tensor; calls alternate between float and quantized.
 
-        They are not compared where their shapes differ: an expert got other tokens.
+        Tensors of different shapes, as of experts that received other tokens, are not compared.
         """
         if self._exact is None:
             self._exact = output.detach().clone()
@@ -76,12 +76,12 @@ def layer_errors(
     batch: ExampleInputs,
     float_values: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> dict[str, float]:
-    """Return by address the SQNR of each layer's output in dB, all of `model` being quantized.
+    """Return the SQNR in dB of each layer's output, by address, with all of `model` quantized.
 
     Args:
-        model: With quantizers, calibrated.
+        model: With calibrated quantizers.
         batch: Some inputs.
-        float_values: Parameters by name as they were before they were changed in place.
+        float_values: Original values, by name, of parameters that were changed in place.
     """
     layers = {address: Energies() for address in quantizers_by_layer(model)}
     notes: dict[Site, Note] = {PostSite(address): one.note for address, one in layers.items()}
@@ -93,18 +93,18 @@ def layer_errors(
 def warn_large_errors(
     model: NNCFNetwork, batch: ExampleInputs, float_values: Mapping[str, Tensor]
 ) -> None:
-    """Log the layers whose output is hardly larger than its error, the worst first.
+    """Log the layers whose output has a large error, worst first.
 
-    Arguments are those of `layer_errors`.
+    The arguments are those of `layer_errors`.
     """
     layers = layer_errors(model, batch, float_values)
-    # where the signal is 0, as of layers that begin with weights of 0, decibels say nothing
+    # skip layers without signal (weights initialised to 0), where decibels mean nothing
     found = {address: one for address, one in layers.items() if -math.inf < one < _FEW_DB}
     if found:
         worst = sorted(found, key=lambda one: found[one])
         _LOGGER.warning(
             "%d of %d layers return less than %g dB of signal over error: %s. "
-            "nncfx.quantization.quantization_errors tells of all; more bits%s or ignored_scopes "
+            "nncfx.quantization.quantization_errors lists all; more bits%s or ignored_scopes "
             "help.",
             *(len(found), len(layers), _FEW_DB),
             shortened([f"{one} ({found[one]:.1f} dB)" for one in worst], _NAMED),
@@ -113,7 +113,7 @@ def warn_large_errors(
 
 
 def _has_narrow_weights(model: NNCFNetwork) -> bool:
-    """Say whether a weight has fewer bits than the preset "thorough" leaves alone."""
+    """Return whether a weight is narrow enough for the preset "thorough" to learn its rounding."""
     hooks = quantizers_of(model).items()
     return any(isinstance(site, WeightSite) and one.spec.bits < _BYTE for site, one in hooks)
 
@@ -121,8 +121,8 @@ def _has_narrow_weights(model: NNCFNetwork) -> bool:
 def quantizers_by_layer(model: NNCFNetwork) -> dict[str, frozenset[Quantizer]]:
     """Return the quantizers of the weights and inputs of each layer, by address.
 
-    A layer is a convolution, product or recurrent layer with at least one of them. The quantizer
-    of an input is the nearest one on its way to the layer.
+    A layer is a convolution, product or recurrent layer with at least one quantizer. The
+    quantizer of an input is the closest one upstream of the layer.
     """
     quantizers = quantizers_of(model)
     graph = model.nncf.graph

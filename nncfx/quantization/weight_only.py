@@ -1,4 +1,4 @@
-"""Weight-only quantization: of matrices, filters and embeddings; activations in float."""
+"""Weight-only quantization of matrices, filters and embeddings."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ _UNGROUPED: Final = ("recurrent", *_FILTERING)
 _GROUP: Final = 32
 _BYTE: Final = 8
 _TOLD: Final = 0.01
-"""A larger share of the model's values that stays in float is a warning in the log."""
+"""If a larger share of the model's values stays in float, the log has a warning."""
 
 
 @overload
@@ -93,40 +93,41 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
 ) -> nn.Module:
     """Return a copy of `model` with quantized weights; activations stay in float.
 
-    With 8 bits a row of a matrix (an output of a linear layer, a token of an embedding) has one
-    scale, and its grid is symmetric. With 4 bits, or a `group_size`, so many neighbours in a row
-    share scale and zero point. Where columns make the outputs, as in `addmm`, they are the rows.
-    Grids of 8 bits hold the largest weight; those of 4 bits may clip it (`mse_shares`).
-    Recurrent layers have 8 bits and a scale per row in any case, convolutions 8 bits and a scale
-    per filter: no runtime reads them in groups. Matrices of experts, which lie in one parameter,
-    count as linear layers. What stays in float (weights that are computed) is logged; weights that
-    `quantize` has quantized stay as they are.
+    With 8 bits, each row of a matrix (an output of a linear layer, a token of an embedding) has
+    one scale, and its grid is symmetric. With 4 bits, or a `group_size`, each group of
+    neighbouring weights in a row shares a scale and a zero point. If columns are the outputs,
+    as in `addmm`, they take the place of rows. Grids of 8 bits cover the largest weight; those
+    of 4 bits may clip it (`mse_shares`). Recurrent layers always have 8 bits and a scale per row,
+    convolutions 8 bits and a scale per filter, because no runtime reads them in groups. Matrices
+    of experts that are stacked in one parameter count as linear layers. Weights that stay in float
+    because they are computed are logged; weights that `quantize` has quantized are left alone.
 
-    ONNX Runtime rounds what packed products read to 8 bits per block,
-    so that its outputs differ by about a percent, unless the target has `accuracy_level=1`.
+    ONNX Runtime rounds the inputs of packed products to 8 bits per block, so its outputs differ
+    by about a percent unless the target has `accuracy_level=1`.
 
     Args:
         model: Plain or wrapped; it is not changed unless `inplace` is true.
         calibration_batches: Inputs of the model, for "gptq"; each is run once.
         bits: 8 or 4.
         group_size: How many weights of a row share a scale. By default 32 with 4 bits, and whole
-            rows with 8. A layer whose rows are no multiple of it has groups of the half, the
-            fourth, ... down to 16, or else 8 bits and a scale per row; the log says so.
-        method: "round" to nearest, or "gptq", which makes up for the rounding of a linear layer's
-            weight by its other weights, and changes the parameters; others are rounded. "hqq"
-            rounds to nearest on grids that leave sparse errors; it needs no data.
+            rows with 8. A layer whose rows are not a multiple of it has groups of a half, a
+            quarter, ... down to 16, or else 8 bits and a scale per row; this is logged.
+        method: "round" to nearest; "gptq", which compensates the rounding of each weight of a
+            linear layer with the weights not yet rounded and so changes the parameters (other
+            layers round to nearest); or "hqq", which rounds to nearest on grids that leave sparse
+            errors and needs no data.
         int8_scopes: Operations whose weights have 8 bits and a scale per row where `bits` is 4,
             such as the head of a language model; patterns as in `ignored_scopes`.
         ignored_scopes: Operations to leave in float: addresses, scopes, `{function}<name>`
             or `{re}` patterns.
-        example_inputs: With which to trace a plain model; by default the first batch.
-        inplace: Quantize and return `model` itself, wrapped: no memory for a copy.
+        example_inputs: Inputs to trace a plain model with; by default the first batch.
+        inplace: Quantize and return `model` itself, wrapped, which needs no memory for a copy.
         pack: Return a plain model that holds integers in memory and decodes them as it runs
-            (`packing.pack_weights`); else the float weights stay, and each forward rounds them.
+            (`packing.pack_weights`); otherwise each forward rounds the float weights.
 
     Raises:
-        ArgumentError: a value is not admissible, "gptq" has no batches, nothing says how to
-            trace, all weights are quantized already, or the model cannot be copied.
+        ArgumentError: a value is out of range, "gptq" has no batches, there are no inputs to
+            trace with, all weights are quantized already, or the model cannot be copied.
         GraphError: a scope matches nothing, or there is no weight to quantize.
 
     Source: Frantar et al. 2023, GPTQ; Badri and Shaji 2023, HQQ.
@@ -180,7 +181,7 @@ def _plan(
     ignored_scopes: Sequence[str],
     int8_scopes: Sequence[str],
 ) -> QuantizationPlan:
-    """Return a quantizer for each weight, under each name by which it is read."""
+    """Return a plan with a quantizer for each name under which a weight is read."""
     stored = dict(model.named_parameters(remove_duplicate=False))
     rounded = _rounded(model)
     graph = model.nncf.graph
@@ -205,7 +206,7 @@ def _plan(
                 or weight.is_complex()
                 or id(weight) in rounded
             ):
-                continue  # a buffer, a weight that is computed, or one of a layer of no width
+                continue  # a buffer, a computed weight, or an empty one
             if id(weight) not in forms:
                 asked = (_BYTE, None) if has_rows else (bits, group)
                 is_bank = kind in _FILTERING
@@ -239,7 +240,7 @@ def _plan(
 
 
 def _rounded(model: NNCFNetwork) -> set[int]:
-    """Return the ids of the parameters that pass quantizers already, as of `quantize`."""
+    """Return the ids of the parameters that already have quantizers, as from `quantize`."""
     sites = {str(one.site) for one in model.nncf.hooks if isinstance(one.hook, Quantizer)}
     parameters = model.named_parameters(remove_duplicate=False)
     return {id(one) for name, one in parameters if name in sites}
@@ -261,7 +262,7 @@ def _check_found(
             + (codes_mend(model) or mend)
         )
     if mend:
-        _LOGGER.warning("quantize_weights leaves weights alone that are no parameters.%s", mend)
+        _LOGGER.warning("quantize_weights leaves alone weights that are not parameters.%s", mend)
 
 
 def _range_of(planned: PlannedQuantizer) -> RangeRequest:
@@ -269,7 +270,7 @@ def _range_of(planned: PlannedQuantizer) -> RangeRequest:
 
 
 def _warn_float_weights(functions: Mapping[str, str], stored: Mapping[str, Tensor]) -> None:
-    """Say which weights of more than one axis stay in float, and what reads them."""
+    """Log which weights of more than one axis stay in float, and what reads them."""
     left = {name: one for name, one in functions.items() if stored[name].ndim > 1}
     if not left:
         return
@@ -292,9 +293,9 @@ def _not_ignored(graph: NNCFGraph, ignored_scopes: Sequence[str]) -> list[Operat
 
 
 def _matrices(operation: Operation, transposed: Mapping[int, str]) -> dict[str, int]:
-    """Return the weights of `operation`, and the axis along which the outputs of each lie."""
+    """Return the weights of `operation`, each with its output axis."""
     if operation.function in _FUNCTIONS:
-        # a linear layer may multiply two parameters, which `operands_of` leaves alone
+        # `operands_of` skips products of two parameters, which a linear layer can have
         return {operation.parameters[1]: 0} if 1 in operation.parameters else {}
     if operation.function == _ATTENTION:
         shapes = {port: one.shape for port, one in enumerate(operation.inputs) if one is not None}
@@ -309,10 +310,10 @@ def _matrices(operation: Operation, transposed: Mapping[int, str]) -> dict[str, 
 def _form(
     name: str, weight: Tensor, axis: int, bits: int, group: int | None, *, is_bank: bool
 ) -> tuple[QuantizerSpec, int]:
-    """Return the grid of a weight, per output or per group of what makes one, and its scales.
+    """Return the spec of a weight, with scales per output or per group, and its number of scales.
 
-    Where the group does not divide the rows, the next smaller is the half, as runtimes have them;
-    where none does, a scale for the whole row asks for 8 bits.
+    Where the group does not divide the row length, it is halved, since runtimes support powers of
+    two; if no group fits, the row has a single scale and 8 bits.
     """
     columns = axis == weight.ndim - 1
     length = weight.shape[-2 if columns else -1]
@@ -320,8 +321,8 @@ def _form(
     if own != group:
         bits = _BYTE if own is None else bits
         _LOGGER.warning(
-            "quantize_weights gives '%s' %d bits and %s: its rows have %d weights, no multiple of "
-            "the group_size %s.",
+            "quantize_weights gives '%s' %d bits and %s: its rows have %d weights, not a "
+            "multiple of the group_size %s.",
             name,
             bits,
             "a scale for each row" if own is None else f"groups of {own}",

@@ -1,4 +1,4 @@
-"""Reorder channels so that layers which keep different ones read slices (UPSCALE)."""
+"""Reorders channels so that layers that keep different channels read slices (UPSCALE)."""
 
 from nncfx.reorder.order import channel_order
 from nncfx.reorder.reads import ChannelRead, channel_reads, copied_channels

@@ -1,4 +1,4 @@
-"""The layers of a model that read channels: what each reads, from where, and how much it costs."""
+"""Finds the layers that read channels: what each reads, from where, and at what cost."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _CONVOLUTIONS: Final = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED: Final = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _FUNCTIONS: Final = functions_of("conv", "conv_transpose", "linear")
 _READERS: Final = (*_CONVOLUTIONS, *_TRANSPOSED, nn.Linear)
-_WEIGHT: Final = 1  # the port of a convolution's and a linear layer's weight
+_WEIGHT: Final = 1  # the port of the weight of convolutions and linear layers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,13 +29,13 @@ class Consumer:
 
     Attributes:
         weight: Its dotted name, the first of several.
-        layers: The modules that hold it and whose input can be selected; empty where none can.
-        source: The output that it reads, by address and port; None if it is read repeatedly.
+        layers: The modules that hold it, if their inputs can be selected; else empty.
+        source: The output that it reads, by address and port; None if it is read several times.
         weight_axis: The axis of the weight along which its columns lie.
-        axis: The axis of the input along which the channels lie, from the end.
-        live: For each column whether any of it is not zero.
-        members: What it reads of each set that the analysis knows, by name.
-        pixels: Numbers per channel in what it reads, over all calls of a forward.
+        axis: The axis of the input along which the channels lie, counted from the end.
+        live: For each column, whether any of its entries is not zero.
+        members: The channels that it reads of each known set, by name.
+        pixels: Numbers per channel in its input, over all calls of a forward.
         macs: Multiply-accumulates per column.
         is_sliced_free: Whether a slice of its input is contiguous in memory.
     """
@@ -52,10 +52,10 @@ class Consumer:
     is_sliced_free: bool
 
     def reader(self, channels: Channels) -> Reader | None:
-        """Return what the order must know; None where it can do nothing for this consumer.
+        """Return the input for ordering; None if no order helps this consumer.
 
-        That is where nothing that it reads can move, or channels of one set stand among those of
-        another.
+        That is the case if none of its channels can move, or channels of one set are interleaved
+        with those of another.
         """
         blocks: list[tuple[int, ChannelBlock]] = []
         keep: set[tuple[str, int]] = set()
@@ -82,12 +82,12 @@ class Consumer:
 
 
 def can_move(group_set: GroupSet) -> bool:
-    """Return whether the groups of a set can take another order."""
+    """Return whether the groups of a set can be reordered."""
     return group_set.fixed is None and group_set.size > 1
 
 
 def is_run(indices: npt.NDArray[np.int64]) -> bool:
-    """Return whether the entries of all groups follow each other without a gap."""
+    """Return whether the entries of all groups are consecutive."""
     flat = indices.reshape(-1)
     return bool((flat == np.arange(flat[0], flat[0] + len(flat))).all())
 
@@ -96,7 +96,7 @@ def consumers(model: nn.Module, channels: Channels, graph: NNCFGraph) -> list[Co
     """Return the consumers of the channels of `model`, in order of execution.
 
     Args:
-        model: as analysed.
+        model: the analysed model.
         channels: of the model.
         graph: of the model.
     """
@@ -136,7 +136,7 @@ def _live(weight: torch.Tensor, axis: int) -> npt.NDArray[np.bool_]:
     others = [other for other in range(weight.dim()) if other != axis]
     live: npt.NDArray[np.bool_] = (weight != 0).any(dim=others).cpu().numpy()
     if not live.any():
-        live[0] = True  # a layer reads one channel at least
+        live[0] = True  # a layer reads at least one channel
     return live
 
 
@@ -153,7 +153,7 @@ def readers_of(model: nn.Module, graph: NNCFGraph) -> Mapping[str, list[Operatio
 def plain_layer(
     model: nn.Module, weight: str, columns_axis: int, reading: list[Operation]
 ) -> bool:
-    """Return whether a weight is that of a convolution or linear layer, and read as such only.
+    """Return whether a weight belongs to a convolution or linear layer, and is only read there.
 
     Args:
         model: any module.
@@ -173,6 +173,6 @@ def plain_layer(
 
 
 def _source(graph: NNCFGraph, reading: list[Operation]) -> tuple[str, int] | None:
-    """Return the output that the only reader of a weight reads; None if there are several."""
+    """Return the output that the only reader of a weight reads; None for several readers."""
     edges = [e for one in reading for e in graph.incoming(one.address) if e.target_port == 0]
     return (edges[0].source, edges[0].source_port) if len(edges) == 1 else None

@@ -1,8 +1,8 @@
-"""What selecting channels costs in a runtime, and the cheapest way to read them.
+"""The cost of selecting channels in a runtime, and the cheapest way to read them.
 
-A layer can read exactly its channels (a slice where they are neighbours, else a gather), or the
-shortest run that holds them, or everything; what it reads too much meets columns of zeros. Where a
-runtime computes channels in blocks, what is read fills blocks.
+A layer can read exactly its channels (as a slice if they are adjacent, else by a gather), or the
+shortest run that contains them, or everything; surplus channels meet columns of zeros. If a
+runtime computes channels in blocks, reads are extended to fill blocks.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from nncfx.targets import Alignment, SelectionCost
 
 
 class LayerWork(Protocol):
-    """What a layer does for one channel."""
+    """The work of a layer per channel."""
 
     @property
     def pixels(self) -> int:
-        """Numbers per channel in what it reads or makes."""
+        """Numbers per channel in its input or output."""
 
     @property
     def macs(self) -> float:
@@ -27,7 +27,7 @@ class LayerWork(Protocol):
 
 
 class Reading(LayerWork, Protocol):
-    """How a layer reads."""
+    """The work of a layer, and how it reads its input."""
 
     @property
     def is_sliced_free(self) -> bool:
@@ -37,14 +37,14 @@ class Reading(LayerWork, Protocol):
 def cheapest_readings(
     lives: Sequence[npt.NDArray[np.bool_]], readings: Sequence[Reading], cost: SelectionCost
 ) -> list[npt.NDArray[np.int64]]:
-    """Return which channels of one tensor each layer reads that reads it.
+    """Return the channels of one tensor that each of its readers reads.
 
-    A layer reads those that live, the run around them, or all; at equal cost the fewer. All
-    layers read all where that is cheaper in total.
+    A layer reads the live channels, the run around them, or all; at equal cost the fewest. All
+    layers read all channels if that is cheaper in total.
 
     Args:
         lives: for each layer, for each channel whether it is needed; at least one is.
-        readings: how each layer reads.
+        readings: the work of each layer.
         cost: of the runtime.
 
     >>> from types import SimpleNamespace
@@ -67,12 +67,12 @@ def cheapest_readings(
 
 
 def is_placing_cheaper(live: npt.NDArray[np.bool_], work: LayerWork, cost: SelectionCost) -> bool:
-    """Return whether to compute only the channels that live, and put them among zeros.
+    """Return whether to compute only the live channels, and insert zeros for the others.
 
     Args:
-        live: for each channel that a layer makes whether it can be other than zero.
-        work: of the layer for one channel.
-        cost: of the runtime. Placing costs what gathering all channels does.
+        live: for each output channel of a layer, whether it can be non-zero.
+        work: of the layer per channel.
+        cost: of the runtime. Placing costs as much as gathering all channels.
     """
     computed = _aligned(int(live.sum()), cost.alignment)
     saved = (_aligned(len(live), cost.alignment) - computed) * work.macs * cost.mac_ns
@@ -102,7 +102,7 @@ def _cheapest(
 def _filled(
     chosen: npt.NDArray[np.int64], width: int, alignment: Alignment
 ) -> npt.NDArray[np.int64]:
-    """Return `chosen` with as many of its neighbours as make an aligned width, or all."""
+    """Return `chosen` with enough neighbours added for an aligned width, or all channels."""
     count = _aligned(len(chosen), alignment)
     if count >= width:
         return np.arange(width)

@@ -1,4 +1,4 @@
-"""Check what a caller says about the channels that each consumer keeps."""
+"""Checks the channels that a caller wants each consumer to keep."""
 
 import math
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ def checked_keeps(keeps: object) -> list[frozenset[int]]:
     """Return one set of channel ids per consumer; repeated ids count once.
 
     Raises:
-        ArgumentError: `keeps` is not one iterable of integers from 0 on per consumer.
+        ArgumentError: `keeps` is not one iterable of non-negative integers per consumer.
     """
     if isinstance(keeps, str) or not isinstance(keeps, Iterable):
         raise ArgumentError(_not_iterable("keeps", keeps, "one set of channel ids per consumer"))
@@ -36,7 +36,7 @@ def checked_size(size: object, ids: Iterable[int], place: str) -> int:
     """Return the number of channels.
 
     Raises:
-        ArgumentError: `size` is not an integer from 0 on, or an id lies beyond it.
+        ArgumentError: `size` is not a non-negative integer, or an id is not below it.
     """
     if isinstance(size, bool) or not isinstance(size, Integral) or size < 0:
         message = (
@@ -55,10 +55,10 @@ def checked_size(size: object, ids: Iterable[int], place: str) -> int:
 
 
 def checked_weights(weights: Iterable[object] | None, consumers: int) -> list[float]:
-    """Return the weight of each consumer, 1 where none are given.
+    """Return the weight of each consumer, 1 by default.
 
     Raises:
-        ArgumentError: there is not one finite number from 0 on per consumer.
+        ArgumentError: there is not one finite non-negative number per consumer.
     """
     if weights is None:
         return [1] * consumers

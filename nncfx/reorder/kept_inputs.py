@@ -1,4 +1,4 @@
-"""Zero what layers shall not read, as a caller says it: `keep_inputs`."""
+"""Zeros the columns of input channels that a caller excludes: `keep_inputs`."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
@@ -27,12 +27,13 @@ def keep_inputs(
     Args:
         model: a plain module; never changed.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
-        keeps: dotted name of a layer to the input channels that it keeps; others keep theirs.
+        keeps: dotted name of a layer to the input channels that it keeps; other layers keep
+            theirs.
 
     Raises:
-        GraphError: there is no such layer, or it reads no channels that some layer creates.
-        ArgumentError: a layer is to keep nothing, channels that it does not have, or not to keep
-            one that cannot go.
+        GraphError: there is no such layer, or no layer creates the channels that it reads.
+        ArgumentError: a layer would keep nothing, or channels that it does not have, or lose one
+            that cannot be removed.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False))
     >>> kept = keep_inputs(model, torch.ones(1, 2), {"1": [0, 2]})
@@ -67,7 +68,7 @@ def _known(layer: str, places: Iterable[str]) -> str:
 
 
 def _places(channels: Channels) -> dict[str, tuple[str, int, npt.NDArray[np.int64]]]:
-    """Return, by layer, its weight, the axis of the columns, and those that may be zero."""
+    """Return, by layer, its weight, the axis of the columns, and the columns that can be zero."""
     places: dict[str, tuple[str, int, npt.NDArray[np.int64]]] = {}
     for group_set in channels:
         for member in group_set.by_role(Role.CONSUMER):

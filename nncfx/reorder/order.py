@@ -1,8 +1,8 @@
-"""Order a producer's channels so that consumers read slices of it instead of copies.
+"""Orders a producer's channels so that consumers read slices of it instead of copies.
 
 Source: A. Wan et al., "UPSCALE: Unconstrained Channel Pruning", ICML 2023, section 3. Their order
-comes from maximum-reward acyclic paths; ours from PQ-trees, which find an order without copies
-whenever there is one, and the cheapest to copy where there is none.
+    comes from maximum-reward acyclic paths; ours from PQ-trees, which find an order without copies
+    whenever there is one, and otherwise the one that copies least.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,30 +21,30 @@ def channel_order(
     size: int | None = None,
     producers: Iterable[Iterable[int]] | None = None,
 ) -> list[int]:
-    """Return the order of the channels that leaves the least to copy.
+    """Return the order of the channels that minimises copies.
 
     A consumer whose channels are contiguous in the order reads a slice; any other copies all of
-    its channels. `nncfx.export.channel_reads` says who reads what, `copied_channels` the total.
-    An order without copies is found whenever there is one. Otherwise the total is the least
-    possible for up to 12 consumers whose sets overlap in one piece, and in all that we have
-    tried up to 16; beyond that it may be the best that a bounded search finds.
+    its channels. `nncfx.export.channel_reads` returns the reads of each consumer,
+    `copied_channels` the total. An order without copies is found whenever there is one. Otherwise
+    the total is minimal for up to 12 consumers whose sets overlap in one piece, and was in all our
+    tests with up to 16; beyond that it can be the best result of a bounded search.
 
-    The result is deterministic. It is the channels' own order where that already copies nothing;
-    elsewhere channels that may stand anywhere stand by their id.
+    The result is deterministic. It is the channels' own order if that copies nothing; otherwise
+    channels whose position does not matter are sorted by id.
 
     Args:
-        keeps: for each consumer the ids of the channels that it keeps. Ids start at 0 and need
-            not be dense. No channel, or all of them, is contiguous in every order.
-        weights: for each consumer what copying one channel costs, from 0 on: the bytes of one
+        keeps: for each consumer the ids of the channels that it keeps. Ids start at 0 and need not
+            be dense. An empty set, or all channels, is contiguous in every order.
+        weights: for each consumer the non-negative cost of copying one channel: the bytes of one
             channel of the activation that it reads. 1 each if None.
-        size: number of channels; the order then holds each of 0 ... `size` - 1, read or not.
-            If None, it holds the channels that `keeps` (or `producers`) name.
-        producers: for several tensors concatenated, the ids of the channels of each, in the order
+        size: number of channels; the order then contains each of 0 ... `size` - 1, read or not. If
+            None, it contains the channels in `keeps` (or `producers`).
+        producers: for several concatenated tensors, the ids of the channels of each, in the order
             of the concatenation. Channels then move only within their producer.
 
     Raises:
         ArgumentError: an id is negative, not an integer or not below `size`; there is not one
-            finite weight from 0 on per consumer; `producers` share a channel or lack one.
+            finite non-negative weight per consumer; `producers` share a channel or lack one.
 
     >>> channel_order([{1, 3}, {2, 3}])
     [1, 3, 2]
@@ -73,7 +73,7 @@ def channel_order(
 
 
 def _channels(kept: list[frozenset[int]], blocks: list[list[int]], size: int | None) -> list[int]:
-    """Return all channels in their own order: ascending, or as the producers give them."""
+    """Return all channels in their own order: ascending, or as in the producers."""
     named = frozenset().union(*kept)
     if size is not None:
         checked_size(size, sorted(named), "keeps")
@@ -94,7 +94,7 @@ def _channels(kept: list[frozenset[int]], blocks: list[list[int]], size: int | N
 
 
 def _checked_producers(producers: Iterable[Iterable[int]] | None) -> list[list[int]]:
-    """Return the channels of each producer that has any."""
+    """Return the channels of each producer that is not empty."""
     blocks: list[list[int]] = []
     seen: dict[int, int] = {}
     for index, producer in enumerate(producers or ()):
@@ -114,7 +114,7 @@ def _checked_producers(producers: Iterable[Iterable[int]] | None) -> list[list[i
 
 
 def _in_this_order(blocks: list[int]) -> list[int]:
-    """Return sets that, kept contiguous, hold the blocks in their order or its mirror."""
+    """Return sets that, kept contiguous, force the blocks into their order or its mirror."""
     return [*blocks, *(one | other for one, other in pairwise(blocks))]
 
 

@@ -1,4 +1,4 @@
-"""The module that puts computed channels among zeros, behind the layer that computes them."""
+"""A module that inserts zero channels after a layer that computes only the others."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,18 +13,17 @@ _NAME = "channel_placement"
 
 @final
 class ChannelPlacement(nn.Module):
-    """Widens what a layer has computed with channels of zeros.
+    """Extends the output of a layer by channels of zeros.
 
-    It stands as a forward hook, so that the layer keeps its class, its name and its place in the
-    `state_dict`, to which this adds nothing.
+    It is a forward hook, so the layer keeps its class, its name and its place in the `state_dict`,
+    which does not change.
 
     Attributes:
-        axis: The axis of the channels, from the end.
-        before: How many zeros stand before the computed channels.
-        after: How many stand after them.
-        places: For each channel of the result its number among the computed ones, that of a
-            channel of zeros behind them all where there is none; None where the computed ones
-            are neighbours.
+        axis: The axis of the channels, counted from the end.
+        before: Number of zero channels before the computed channels.
+        after: Number of zero channels after them.
+        places: For each channel of the result the index of the computed channel, or their number
+            for a channel of zeros; None if the computed channels are adjacent.
     """
 
     places: Tensor | None
@@ -47,7 +46,7 @@ class ChannelPlacement(nn.Module):
         return self.placed(output)
 
     def placed(self, data: Tensor) -> Tensor:
-        """Return `data` with zeros where nothing was computed."""
+        """Return `data` with zeros for channels that were not computed."""
         if self.places is None:
             inner = (0, 0) * (-self.axis - 1)
             return nn.functional.pad(data, (*inner, self.before, self.after))
@@ -56,7 +55,7 @@ class ChannelPlacement(nn.Module):
 
 
 def place_after(layer: nn.Module, axis: int, positions: Sequence[int], width: int) -> None:
-    """Let `layer`, which computes the channels at `positions`, put out `width`, in place."""
+    """Make `layer`, which computes the channels at `positions`, output `width`, in place."""
     placement = ChannelPlacement(axis, positions, width).to(next(layer.parameters()).device)
     layer.add_module(_NAME, placement)
     layer.register_forward_hook(placement)

@@ -1,4 +1,4 @@
-"""The layers of a model that make channels some of which are always zero."""
+"""Finds the layers of a model that output channels of zeros."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ _MATRIX = 2  # axes of the weight of a linear layer
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Producer:
-    """A layer that makes channels of zeros beside others.
+    """A layer that outputs channels of zeros besides others.
 
     Attributes:
         layer: Its dotted name.
         weight: The name of its weight.
         bias: The name of its bias; None without one.
         weight_axis: The axis of the weight along which its rows lie.
-        axis: The axis of the output along which the channels lie, from the end.
-        live: For each row whether any of it, or its bias, is not zero.
-        members: What it makes of each set, by name.
-        pixels: Numbers per channel in what it makes, over all calls of a forward.
+        axis: The axis of the output along which the channels lie, counted from the end.
+        live: For each row, whether any of its entries, or its bias, is not zero.
+        members: The channels that it creates of each set, by name.
+        pixels: Numbers per channel in its output, over all calls of a forward.
         macs: Multiply-accumulates per row.
     """
 
@@ -42,9 +42,9 @@ class Producer:
     macs: float
 
     def reader(self, channels: Channels) -> Reader | None:
-        """Return what the order must know, as if the layer read what it makes; None if nothing.
+        """Return the input for ordering, as if the layer read its output; None if no order helps.
 
-        Zeros before and after neighbours cost less than zeros in between.
+        Zeros before and after adjacent channels cost less than zeros in between.
         """
         if len(self.members) > 1:
             return None
@@ -64,7 +64,7 @@ def producers(model: nn.Module, channels: Channels, graph: NNCFGraph) -> list[Pr
     """Return the producers of `model` with rows of zeros, in order of execution.
 
     Args:
-        model: as analysed.
+        model: the analysed model.
         channels: of the model.
         graph: of the model.
     """
@@ -105,5 +105,5 @@ def _live(weight: Tensor, axis: int, bias: Tensor | None) -> npt.NDArray[np.bool
     rows = (weight != 0).any(dim=others)
     live: npt.NDArray[np.bool_] = (rows if bias is None else rows | (bias != 0)).cpu().numpy()
     if not live.any():
-        live[0] = True  # a layer computes one channel at least
+        live[0] = True  # a layer computes at least one channel
     return live

@@ -1,4 +1,4 @@
-"""What each consumer reads of a producer whose channels stand in a given order."""
+"""What each consumer reads of a producer whose channels have a given order."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ class ChannelRead:
     """How one consumer reads its channels.
 
     Attributes:
-        positions: where its channels stand in the order, ascending.
-        channels: the ids there; the order that the consumer's weights must take.
-        is_contiguous: whether a slice from `start` to `stop` reads them, and nothing else.
-        is_whole: whether they are all channels of the order, so that nothing need be selected.
+        positions: the positions of its channels in the order, ascending.
+        channels: the ids there; the order for the consumer's weights.
+        is_contiguous: whether a slice from `start` to `stop` reads exactly them.
+        is_whole: whether they are all channels of the order, so that no selection is needed.
     """
 
     positions: tuple[int, ...]
@@ -38,8 +38,8 @@ def channel_reads(order: Iterable[int], keeps: Iterable[Iterable[int]]) -> list[
     """Return how each consumer reads its channels of a producer in this order.
 
     Raises:
-        ArgumentError: an id is negative or not an integer, stands twice in `order`, or is kept
-            but does not stand in `order`.
+        ArgumentError: an id is negative or not an integer, is twice in `order`, or is kept but not
+            in `order`.
 
     >>> first, second = channel_reads([1, 3, 2], [{1, 3}, {1, 2}])
     >>> first.start, first.stop, first.channels
@@ -65,14 +65,14 @@ def channel_reads(order: Iterable[int], keeps: Iterable[Iterable[int]]) -> list[
 def copied_channels(
     order: Iterable[int], keeps: Iterable[Iterable[int]], *, weights: Sequence[float] | None = None
 ) -> float:
-    """Return how many channels the consumers copy in all, each times its consumer's weight.
+    """Return how many channels the consumers copy in total, weighted by consumer.
 
     A consumer whose channels are contiguous copies none, any other all of its channels. With the
-    bytes of one channel as weights, this is the bytes copied; without, an integer.
+    bytes of one channel as weights, this is the bytes copied; without weights, an integer.
 
     Raises:
-        ArgumentError: as `channel_reads`; or there is not one finite weight from 0 on for
-            each consumer.
+        ArgumentError: as `channel_reads`; or there is not one finite non-negative weight per
+            consumer.
 
     >>> copied_channels([0, 1, 2], [{0, 1}, {1, 2}, {0, 2}])
     2
@@ -93,7 +93,7 @@ def _read(
     for channel in sorted(keep):
         if channel not in position_of:
             message = (
-                f"keeps[{consumer}] holds channel {channel}, which does not stand in the order of "
+                f"keeps[{consumer}] holds channel {channel}, which is not in the order of "
                 f"{len(channels)} channels. Pass the keeps that the order was made for."
             )
             raise ArgumentError(message)

@@ -1,4 +1,4 @@
-"""Make a model small whose layers each keep their own channels: `reorder_channels`."""
+"""Shrinks a model whose layers each keep their own channels: `reorder_channels`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ class ReorderResult:
 
     Attributes:
         model: A smaller copy, of the same class, in the same mode.
-        reads: What each layer reads whose channels the analysis knows, by its name.
-        writes: What each layer computes that makes channels which are zero, by its name.
-        orders: Name of a group set to the new order of its groups, where it changed.
+        reads: What each layer reads whose input channels are known to the analysis, by its name.
+        writes: What each layer computes that outputs channels of zeros, by its name.
+        orders: Name of a group set to the new order of its groups, if it changed.
         max_error: max |reordered - masked| / max |masked| over the outputs on the example inputs.
-        thinned: What removing the channels that no layer reads has given before.
-        note: Why nothing was saved, and what to do, where nothing was; what the costs could not
-            decide, and why; empty where there is nothing to say.
+        thinned: The result of first removing the channels that no layer reads.
+        note: Why nothing was saved, and what to do, if nothing was; what the costs could not
+            decide, and why; otherwise empty.
     """
 
     model: nn.Module
@@ -55,7 +55,7 @@ class ReorderResult:
         return sum(one.read * one.pixels for one in gathers)
 
     def count(self, kind: Kind) -> int:
-        """Return how many layers read in this way."""
+        """Return how many layers read this way."""
         return sum(one.kind == kind for one in self.reads.values())
 
     @override
@@ -83,34 +83,33 @@ def reorder_channels(
 ) -> ReorderResult:
     """Return a smaller copy of a masked model whose layers each read only what they need.
 
-    Columns that are zero say which channels a layer does not need, as `unconstrained_masks`
-    leaves them. Channels that no layer needs go. The others are put in an order in which as many
-    layers as possible find theirs side by side and read a slice; the remaining ones gather, or
-    read channels that they do not need where that costs less. Layers that make channels of zeros,
-    as masks of the output side leave them, compute the others only. Weights follow, with
-    everything that goes with the channels. The copy is compared with the original in evaluation
-    mode.
+    Zero columns mark the channels that a layer does not need, as after `unconstrained_masks`.
+    Channels that no layer needs are removed. The others are ordered so that as many layers as
+    possible find theirs adjacent and read a slice; the remaining layers gather, or read channels
+    that they do not need where that costs less. Layers that output channels of zeros, as after
+    masks of the output side, compute only the others. Weights, and everything else that follows
+    the channels, are adapted. The copy is compared with the original in evaluation mode.
 
     Args:
         model: any module; a wrapped one is stripped first. It is never changed.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs; a
-            wrapped model has its own. Their sizes count for the costs: pass the batch and the
-            resolution that will run.
+            wrapped model has its own. Costs depend on their sizes: pass the batch size and the
+            resolution of deployment.
         keeps: dotted name of a layer to the input channels that it keeps (one bool each, or the
-            ids), where the columns do not say so already.
-        target: the runtime whose costs decide ("torch", "onnxruntime", "openvino"), or costs of
-            your own. None, and "tensorrt", whose costs have not been measured (`note` says so):
-            no layer reads what it does not need.
-        reorder: False leaves the order as it is, so that nearly every layer gathers.
-        tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
-            float64, which decides where rounding alone makes float32 differ by more.
+            ids), in addition to the zero columns.
+        target: the runtime whose costs decide ("torch", "onnxruntime", "openvino"), or your own
+            costs. With None, and with "tensorrt", whose costs have not been measured (`note` says
+            so), no layer reads channels that it does not need.
+        reorder: False keeps the order, so nearly every layer gathers.
+        tolerance: the largest relative error accepted; None for 1e-5 in float32, or 1e-12 in
+            float64, which decides if rounding alone makes float32 differ by more.
 
     Raises:
-        ArgumentError: `target` is not known, `tolerance` is negative, `keeps` leaves a layer
-            nothing or takes what it must keep, or `example_inputs` is of no accepted form.
-        GraphError: `keeps` names a layer that is not there.
-        TracingError: the model refuses the inputs, or a hook cannot be baked in.
-        ThinningError: channels that nobody reads cannot be removed exactly.
+        ArgumentError: `target` is unknown, `tolerance` is negative, `keeps` leaves a layer nothing
+            or removes channels that it must keep, or `example_inputs` is invalid.
+        GraphError: `keeps` names a layer that does not exist.
+        TracingError: the model rejects the inputs, or a hook cannot be baked in.
+        ThinningError: channels that are not read cannot be removed exactly.
         ExportError: the reordered copy fails or differs. Nothing is changed.
 
     >>> import torch
@@ -143,7 +142,7 @@ def reorder_channels(
     small, reads, writes = rewritten(thinned.model, places, (reading, making), cost)
     try:
         error = verify(masked, small, example_inputs, tolerance)
-    except ConstantOutputs as same:  # thinning has found out that nothing passes some layer
+    except ConstantOutputs as same:  # thinning found that some layer is cut off
         error = same.error
     except ThinningError as fault:
         raise ExportError(
@@ -166,7 +165,7 @@ def reorder_channels(
 def _unsaved(
     thinned: ThinResult, small: nn.Module, reads: Mapping[str, LayerRead], target: Target | None
 ) -> str:
-    """Return why the model did not become smaller, and the mend; nothing where it did."""
+    """Return why the model did not become smaller, and what to do; empty if it did."""
     if sum(one.numel() for one in small.parameters()) < thinned.parameters[0]:
         return ""
     needless = sum(one.needed < one.read for one in reads.values())

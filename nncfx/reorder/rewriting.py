@@ -1,4 +1,4 @@
-"""Give a copy of a model the channels in a new order, and layers that compute only what counts."""
+"""Copies a model with reordered channels, and layers that compute only what is needed."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
@@ -22,7 +22,7 @@ from nncfx.tracing.calls.module_walk import all_tensors
 
 Kind: TypeAlias = Literal["all", "slice", "gather", "shared"]
 Places: TypeAlias = dict[tuple[str, int], npt.NDArray[np.int64]]
-"""(parameter or buffer, axis) to the old entry that stands at each place."""
+"""(parameter or buffer, axis) to the old entry at each position."""
 _Positions: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -31,8 +31,8 @@ class LayerRead:
     """What a layer reads of its input.
 
     Attributes:
-        kind: "all" of it, a "slice" of neighbours, a "gather" of others, or what another layer
-            has gathered ("shared").
+        kind: "all" of it, a "slice" of adjacent channels, a "gather" of others, or "shared": the
+            gather of another layer.
         width: Channels of the input.
         read: Channels that are read.
         needed: Channels whose weights are not zero.
@@ -64,11 +64,11 @@ Writes: TypeAlias = dict[str, LayerWrite]
 
 
 def new_places(channels: Channels, orders: Mapping[str, list[int]]) -> Places:
-    """Return which entries stand where if the groups of some sets take a new order.
+    """Return the entries at each position after the groups of some sets are reordered.
 
     Args:
         channels: of the model.
-        orders: name of a group set to the group that stands at each place.
+        orders: name of a group set to the group at each position.
     """
     moves: dict[tuple[str, int], list[tuple[_Positions, _Positions]]] = defaultdict(list)
     for name, order in orders.items():
@@ -93,10 +93,10 @@ def rewritten(
     """Return a copy of `model` in a new order, what its layers read, and what they compute.
 
     Args:
-        model: left as it is.
+        model: not changed.
         places: of the new order.
-        layers: those that read channels, and those that make some.
-        cost: of the runtime; None: nothing is read or computed that is not needed.
+        layers: the consumers and the producers.
+        cost: of the runtime; None: only needed channels are read and computed.
     """
     consumers, producers = layers
     reads: Reads = {}
@@ -133,7 +133,7 @@ def _moved(
 
 
 def _permuted(model: nn.Module, places: Places) -> nn.Module:
-    """Return a copy of `model` with entries in other places."""
+    """Return a copy of `model` with reordered entries."""
     copied, _ = copy_without(model, {})
     tensors = all_tensors(copied)
     with torch.no_grad():
@@ -149,7 +149,7 @@ def _cut(
     selected: list[tuple[Consumer, _Positions]],
     placed: list[tuple[Producer, _Positions]],
 ) -> nn.Module:
-    """Return a copy of `model` with narrower layers, and what they select and place."""
+    """Return a copy of `model` with narrower layers, their selections and placements."""
     entries = {
         (one.weight, one.weight_axis): np.setdiff1d(np.arange(len(one.live)), positions)
         for one, positions in selected
@@ -175,7 +175,7 @@ def _cut(
 def _positions(
     consumers: list[Consumer], lives: list[npt.NDArray[np.bool_]], cost: SelectionCost | None
 ) -> list[_Positions]:
-    """Return which channels each consumer reads; where none can be selected, all."""
+    """Return the channels that each consumer reads; all if it cannot select."""
     found = [np.arange(len(live)) for live in lives]
     if cost is None:
         pairs = zip(consumers, lives, found, strict=True)

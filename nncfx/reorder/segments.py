@@ -1,7 +1,7 @@
-"""Order the channels of every space so that its readers find theirs side by side.
+"""Orders the channels of every space so that its readers find theirs adjacent.
 
-A segment is what must be ordered together: spaces that stand side by side in what some layer
-reads, and all layers that read them.
+A segment is the unit of ordering: spaces that are adjacent in the input of some layer, and all
+layers that read them.
 
 Source: A. Wan et al., "UPSCALE: Unconstrained Channel Pruning", ICML 2023, section 3.1.
 """
@@ -15,11 +15,11 @@ from nncfx.reorder.order import channel_order
 
 
 class ChannelBlock(NamedTuple):
-    """A run of channels of one space in what a layer reads.
+    """All channels of one space within the input of a layer.
 
     Attributes:
-        space: Whose channels they are; all of them, in the order of the space.
-        size: How many there are. A space of one channel cannot be ordered, and holds its place.
+        space: The space; its channels are in the order of the space.
+        size: Number of channels. A space of one channel cannot be reordered, and keeps its place.
     """
 
     space: str
@@ -28,12 +28,12 @@ class ChannelBlock(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """What one layer reads.
+    """The input of one layer.
 
     Attributes:
-        blocks: The spaces side by side, as a concatenation has them.
-        keep: The channels that it needs, each by its space and its number there.
-        cost: What copying one channel costs.
+        blocks: The adjacent spaces, in the order of the concatenation.
+        keep: The channels that it needs, each by its space and its index there.
+        cost: The cost of copying one channel.
     """
 
     blocks: tuple[ChannelBlock, ...]
@@ -42,10 +42,10 @@ class Reader:
 
 
 def segment_orders(readers: Iterable[Reader]) -> dict[str, list[int]]:
-    """Return the new order of every space that changes: which channel stands at each place.
+    """Return the new order of every space that changes: the channel at each position.
 
-    Layers that read the spaces in another arrangement than those that read more of them are
-    left out of account.
+    Layers that read the spaces in another arrangement than layers that read more of them are
+    ignored.
 
     Raises:
         ArgumentError: a space has two sizes, or a layer needs a channel that it does not read.
@@ -84,7 +84,7 @@ def _checked(readers: Iterable[Reader]) -> list[Reader]:
 
 
 def _lines(readers: list[Reader]) -> list[tuple[tuple[ChannelBlock, ...], list[Reader]]]:
-    """Return the longest arrangements, each with the readers that read a stretch of it."""
+    """Return the longest arrangements, each with the readers that read a part of it."""
     lines: list[tuple[tuple[ChannelBlock, ...], list[Reader]]] = []
     line_of: dict[ChannelBlock, int] = {}
     for reader in sorted(readers, key=lambda one: -len(one.blocks)):

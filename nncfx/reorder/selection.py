@@ -1,4 +1,4 @@
-"""The module that picks the channels a layer reads, in front of that layer."""
+"""A module that selects the channels that a layer reads, before that layer."""
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from itertools import pairwise
@@ -14,14 +14,14 @@ _NAME = "channel_selection"
 
 @final
 class SharedGathers:
-    """What several layers gather alike, kept as long as the tensor lives that it comes from."""
+    """Gathers shared by several layers, kept alive only while their source tensor is."""
 
     def __init__(self) -> None:
         self._gathered: MutableMapping[Tensor, Tensor] = WeakIdKeyDictionary()
 
     def of(self, data: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return what `gather` makes of `data`, computed at the first call for it."""
-        if torch.compiler.is_compiling():  # the compiler finds what is computed twice
+        """Return the result of `gather` for `data`, computed in the first call for it."""
+        if torch.compiler.is_compiling():  # the compiler finds duplicate computations
             return gather(data)
         found = self._gathered.get(data)
         if found is None:
@@ -30,22 +30,22 @@ class SharedGathers:
 
     @override
     def __reduce__(self) -> tuple[type["SharedGathers"], tuple[()]]:
-        # what is kept belongs to a forward that the copy has not seen
+        # cached gathers belong to a forward of the original, not of the copy
         return SharedGathers, ()
 
 
 @final
 class ChannelSelection(nn.Module):
-    """Hands a layer some channels of its input: a slice where they are neighbours, else a gather.
+    """Passes some channels of a layer's input: a slice if they are adjacent, else a gather.
 
-    It stands as a forward pre-hook, so that the layer keeps its class, its name and its place in
-    the `state_dict`, to which this adds nothing.
+    It is a forward pre-hook, so the layer keeps its class, its name and its place in the
+    `state_dict`, which does not change.
 
     Attributes:
-        axis: The axis of the channels, from the end.
-        start: The first channel taken.
-        length: How many channels are taken.
-        positions: Where they stand, ascending; None for a slice.
+        axis: The axis of the channels, counted from the end.
+        start: The first selected channel.
+        length: Number of selected channels.
+        positions: Their positions, ascending; None for a slice.
     """
 
     positions: Tensor | None
@@ -66,7 +66,7 @@ class ChannelSelection(nn.Module):
     def forward(
         self, layer: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """Return the call of `layer` with the channels selected."""
+        """Return the arguments for `layer` with the channels selected."""
         if args:
             return (self.selected(args[0]), *args[1:]), kwargs
         return args, {**kwargs, "input": self.selected(kwargs["input"])}
@@ -80,7 +80,7 @@ class ChannelSelection(nn.Module):
         return self._shared.of(data, self._gathered)
 
     def _gathered(self, data: Tensor) -> Tensor:
-        assert self.positions is not None  # noqa: S101 (a slice is never gathered)
+        assert self.positions is not None  # noqa: S101 (a slice is not gathered)
         return data.index_select(self.axis, self.positions)
 
     @override
@@ -93,13 +93,13 @@ class ChannelSelection(nn.Module):
 def select_before(
     layer: nn.Module, axis: int, positions: Sequence[int], shared: SharedGathers | None = None
 ) -> None:
-    """Let `layer` read only the channels at `positions` of its input, in place.
+    """Make `layer` read only the channels at `positions` of its input, in place.
 
     Args:
-        layer: a convolution or a linear layer that is as narrow already.
-        axis: of the channels, from the end.
+        layer: a convolution or a linear layer that already has the narrow width.
+        axis: of the channels, counted from the end.
         positions: ascending.
-        shared: with the layers that read the same channels of the same tensor.
+        shared: for layers that read the same channels of the same tensor.
     """
     selection = ChannelSelection(axis, positions, shared).to(next(layer.parameters()).device)
     layer.add_module(_NAME, selection)

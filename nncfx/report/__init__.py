@@ -1,6 +1,6 @@
 """The report of a run: one self-contained HTML page with charts, tables and proof.
 
-Page and tables need torch and are imported when first used; `nncfx.report.format` does without.
+Page and tables need torch and are imported on first use; `nncfx.report.format` does not need it.
 """
 
 from typing import TYPE_CHECKING

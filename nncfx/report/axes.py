@@ -1,10 +1,10 @@
-"""Where things stand on a chart: ticks, scales, and labels that do not overlap."""
+"""Positions on a chart: ticks, scales, and labels that do not overlap."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# A tick step is one of these times a power of ten.
+# A tick step is one of these factors times a power of ten.
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
@@ -12,7 +12,7 @@ _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 class Scale:
     """A linear map from values in [low, high] to positions in [start, end].
 
-    `start` may be larger than `end`, as on an upward axis of a page that counts downward.
+    `start` can be larger than `end`, as on an upward axis of a page that counts downward.
     """
 
     low: float
@@ -21,7 +21,7 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Return the position of `value`, rounded to a tenth; outside values lie outside."""
+        """Return the position of `value`, rounded to a tenth; values outside map to outside."""
         share = (value - self.low) / (self.high - self.low)
         return round(self.start + share * (self.end - self.start), 1)
 
@@ -33,7 +33,8 @@ class Scale:
 def padded(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
     """Return the range of the finite `values`, widened by `share` on both sides.
 
-    Equal values get half their size, or 0.5 about zero, on either side; none at all give (0, 1).
+    Equal values are extended by half their size, or 0.5 at zero, on either side; without values
+    the result is (0, 1).
 
     >>> padded([0.0, 10.0], share=0.1)
     (-1.0, 11.0)
@@ -47,14 +48,14 @@ def padded(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
 
 
 def ticks(low: float, high: float, count: int = 6) -> list[float]:
-    """Return round numbers in [low, high], at most `count` steps apart.
+    """Return round numbers in [low, high], with at most `count` steps.
 
     >>> ticks(0.0, 1.0), ticks(0.13, 0.97)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.2, 0.4, 0.6, 0.8])
     """
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
-    # the factor forgives the last bit of a division such as 1.0 / 5
+    # the factor tolerates rounding in divisions such as 1.0 / 5
     step = next(s * power for s in _STEPS if s * power >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     places = max(0, 2 - math.floor(math.log10(step)))
@@ -64,11 +65,11 @@ def ticks(low: float, high: float, count: int = 6) -> list[float]:
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Return positions near `wanted`, at least `gap` apart and in [low, high].
 
-    They keep the order of `wanted` (ties: the order given) and have the least sum of squared
-    moves. Where they do not fit, the gap shrinks until they do.
+    They keep the order of `wanted` (ties: the given order) and minimise the sum of squared moves.
+    If they do not fit, the gap shrinks until they do.
 
-    Isotonic regression of `wanted[i] - i * gap` by pooling adjacent violators, then clipped to
-    the bounds, which keeps it optimal.
+    Isotonic regression of `wanted[i] - i * gap` by pooling adjacent violators, then clipped to the
+    bounds, which remains optimal.
 
     Source: Barlow, Bartholomew, Bremner and Brunk, Statistical Inference under Order
     Restrictions, 1972, chapter 1.

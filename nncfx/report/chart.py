@@ -1,4 +1,4 @@
-"""A study as charts: what stands where, in the units of the picture. The template only draws."""
+"""Computes the charts of a study in the units of the picture; the template only draws them."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -18,15 +18,15 @@ from nncfx.report.format import (
 WIDTH, HEIGHT = 580, 350
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 566, 34, 296
 _LABEL_Y, _LABEL_GAP = 14, 20
-# The zoom is drawn when the budget is under this share of the whole chart's height.
+# The zoom is drawn if the budget is below this share of the whole chart's height.
 _ZOOM_BELOW = 0.15
 _TELLING = 0.5
-"""A band as high as this share of the chart tells nothing."""
+"""A band as high as this share of the chart is not informative."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """One sample: its place, its shape, and where its number stands above the plot."""
+    """One sample: its position, its shape, and the position of its number above the plot."""
 
     x: float
     y: float
@@ -38,7 +38,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """The part of the plane that a chart shows."""
+    """The region that a chart shows."""
 
     low_level: float
     high_level: float
@@ -48,9 +48,9 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class PointSeries:
-    """What a chart shows, in the units of the data.
+    """The points of a chart, in the units of the data.
 
-    `value` takes the number of a sample that belongs here, or None; `text` spells one.
+    `value` returns the number of a sample for this chart, or None; `text` formats one.
     """
 
     name: str
@@ -89,12 +89,12 @@ class Chart:
 
 
 def study_charts(study: StudyEvidence, metric: str, key: str) -> tuple[Chart, ...]:
-    """Return the charts of `study`: accuracy, perhaps its zoom at the budget, objective.
+    """Return the charts of `study`: accuracy, a zoom at the budget if needed, objective.
 
-    Of a search of a space there are none: its trials have no common level.
+    A search of a space has none, because its trials have no common level.
 
-    `key` makes the charts' ids unique on the page. The zoom is there where the budget would be
-    too thin a strip of the whole chart to be read, and where samples lie in it.
+    `key` makes the ids of the charts unique on the page. The zoom is added if the budget would be
+    too thin a strip of the whole chart to read, and contains samples.
     """
     if study.chosen is not None:
         return ()
@@ -153,7 +153,7 @@ def _window(study: StudyEvidence, series: PointSeries) -> Window:
 
 
 def _near_budget(study: StudyEvidence, whole: Window) -> Window | None:
-    """Return the window about the threshold, or None where the whole chart shows enough."""
+    """Return the window around the threshold, or None if the whole chart is sufficient."""
     budget = study.dense_accuracy - study.threshold
     if not 0 < budget < _ZOOM_BELOW * (whole.high - whole.low):
         return None
@@ -167,7 +167,7 @@ def _near_budget(study: StudyEvidence, whole: Window) -> Window | None:
         return None
     levels += [study.level_accuracy, study.chosen_level]
     left, right = padded(levels, share=0.12)
-    # a single level has no width of its own; five points of sparsity are legible
+    # a single level has no width; five percentage points of sparsity are legible
     middle = (left + right) / 2
     left, right = min(left, middle - 0.025), max(right, middle + 0.025)
     return Window(low_level=max(left, -0.02), high_level=min(right, 1.0), low=low, high=high)
@@ -201,13 +201,13 @@ def _chart(
 
 
 def _marks(study: StudyEvidence, series: PointSeries, x: Scale, y: Scale) -> tuple[Mark, ...]:
-    """Return the marks of the samples inside the scales, their numbers kept apart."""
+    """Return the marks of the samples within the scales, with their numbers spread."""
     shown: list[tuple[Sample, float, str]] = []
     for sample in study.samples:
         value = series.value(sample)
         if sample.is_done and value is None:
             continue
-        # a failed sample has no value; it stands on the axis, at its level
+        # a failed sample has no value; it is drawn on the axis, at its level
         place = y.low if value is None else value
         if x.holds(sample.level) and y.holds(place):
             shown.append((sample, place, outcome(study, sample)))
@@ -245,9 +245,9 @@ def _comparison_marks(
 
 
 def outcome(study: StudyEvidence, sample: Sample) -> str:
-    """Return what became of `sample`: failed, dense, chosen, below the threshold, near or inside.
+    """Return the outcome of `sample`: failed, dense, chosen, below the threshold, near or inside.
 
-    Near is what reaches it by less than chance moves an accuracy.
+    Near samples reach the threshold by less than the noise of an accuracy.
     """
     if not sample.is_done:
         return "failed"
@@ -263,7 +263,7 @@ def outcome(study: StudyEvidence, sample: Sample) -> str:
 def _legend(
     study: StudyEvidence, series: PointSeries, marks: Sequence[Mark], *, has_band: bool
 ) -> tuple[tuple[str, str], ...]:
-    """Return what the chart shows as pairs of a swatch and words; nothing that it does not."""
+    """Return what the chart shows as pairs of a swatch and words, omitting what it does not."""
     shapes = {mark.shape for mark in marks}
     entries = [
         ("chosen", f"chosen level {level_text(study.chosen_level)}", "chosen" in shapes),
@@ -292,9 +292,9 @@ def _path(points: Iterable[tuple[float, float]], x: Scale, y: Scale) -> str:
 
 
 def bracket(study: StudyEvidence) -> tuple[float, float] | None:
-    """Return the levels between which the threshold is crossed; None where they are not known.
+    """Return the levels between which the threshold is crossed; None if unknown.
 
-    The highest level found inside the budget, and the lowest above it that was found outside.
+    They are the highest level inside the budget, and the lowest above it that is outside.
     """
     done = [one for one in study.samples if one.is_done and one.accuracy is not None]
     low = max((one.level for one in done if study.is_safe(one)), default=None)
@@ -311,7 +311,7 @@ def _bracket(between: tuple[float, float] | None, x: Scale) -> tuple[float, floa
 
 
 def _measured(study: StudyEvidence, series: PointSeries) -> list[tuple[float, float]]:
-    """Return what was measured, by level; the mean where a level was tried twice."""
+    """Return the measurements by level; their mean if a level was tried twice."""
     values: dict[float, list[float]] = {}
     for sample in study.samples:
         if (value := series.value(sample)) is not None:
@@ -320,9 +320,9 @@ def _measured(study: StudyEvidence, series: PointSeries) -> list[tuple[float, fl
 
 
 def _band(curve: Curve, between: tuple[float, float], x: Scale, y: Scale) -> str:
-    """Return the outline of the model's band in the bracket; "" where it is too wide to say much.
+    """Return the outline of the model's band in the bracket; "" if it is too wide to be useful.
 
-    Elsewhere samples say more than the model does.
+    Elsewhere samples are more informative than the model.
     """
     inside = [
         (level, low, high)

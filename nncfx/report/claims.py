@@ -1,4 +1,4 @@
-"""What the run claims, in words that the numbers bear."""
+"""The claims of a run, as far as its numbers support them."""
 
 from dataclasses import dataclass, replace
 
@@ -20,17 +20,17 @@ from nncfx.runtimes import call_words
 
 _TIMES = ("throughput", "latency")
 _SIZES = ("footprint", "file size")
-"""Objectives that the claims of speed and size tell of."""
+"""Objectives covered by the claims of speed and size."""
 
-# What a thinned model may differ from the masked one in fp32, relative; issue bar.
+# The largest relative difference between a thinned and a masked model in fp32.
 THINNING_BAR = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One claim: a figure, what it is, and what it rests on.
+    """One claim: a number, its meaning, and its evidence.
 
-    `verdict` is "good", "bad", or "open" where the numbers do not decide.
+    `verdict` is "good", "bad", or "open" if the numbers do not decide.
     """
 
     figure: str
@@ -40,7 +40,7 @@ class Claim:
 
 
 def headline(evidence: Evidence) -> tuple[Claim, ...]:
-    """Return the claims of speed, size and the metric, then of an objective of one's own."""
+    """Return the claims of speed, size and the metric, then of a user-defined objective."""
     dense, compressed = evidence.dense, evidence.compressed
     speed = _speed(dense, compressed)
     if dense.latency_ms or dense.throughput:
@@ -52,7 +52,7 @@ def headline(evidence: Evidence) -> tuple[Claim, ...]:
 
 
 def _objective(evidence: Evidence) -> Claim | None:
-    """Return what became of the objective of the last search, if no other claim says it."""
+    """Return the result of the last search's objective, unless another claim covers it."""
     if not evidence.studies:
         return None
     study = evidence.studies[-1]
@@ -76,18 +76,18 @@ def _objective(evidence: Evidence) -> Claim | None:
 
 
 def warning(evidence: Evidence) -> str:
-    """Return what must be said before all else: a budget is not kept, or nothing done; else ""."""
+    """Return the most important warning: a violated budget, or no compression; else ""."""
     judgement, file = evidence.judgement, evidence.exported
     if judgement is None or judgement.is_inside:
         if file is None or file.is_inside is not False:
             why = evidence.studies[-1].why_unchanged if evidence.studies else ""
             return why and f"Unchanged: {why}"
-        return "Outside of the budget: the file, after its export."
-    return f"Outside of the budget: {_judged(judgement, evidence.metric)}."
+        return "Outside the budget: the file, after its export."
+    return f"Outside the budget: {_judged(judgement, evidence.metric)}."
 
 
 def checks(evidence: Evidence) -> tuple[Claim, ...]:
-    """Return what was checked of the result: the masked model and the file, each if it was."""
+    """Return the checks of the result: the masked model and the file, each if checked."""
     found = []
     error = evidence.max_thinning_error
     if error is not None:
@@ -97,7 +97,7 @@ def checks(evidence: Evidence) -> tuple[Claim, ...]:
                 label="Thinned model against masked model",
                 detail="largest relative difference of their outputs on the same input; "
                 f"at most {THINNING_BAR:.0e} is taken for equal in fp32",
-                # written so that nan is bad
+                # written so that NaN is bad
                 verdict="good" if error <= THINNING_BAR else "bad",
             )
         )
@@ -197,7 +197,7 @@ def _size(dense: ModelFacts, compressed: ModelFacts) -> Claim:
 
 
 def _alike(dense: ModelFacts, compressed: ModelFacts) -> str:
-    """Return how the sizes compare where both models are in one format."""
+    """Return the comparison of the sizes if both models have one format."""
     before, after = dense.packed_bytes, compressed.packed_bytes
     if not before or not after:
         return ""
@@ -215,10 +215,10 @@ def _accuracy(evidence: Evidence) -> Claim:
         detail += f"; {_judged(evidence.judgement, metric)}"
         verdict = _verdict(evidence.judgement)
     elif evidence.studies:
-        # later studies go on from earlier ones, so the last budget is that of the whole
+        # later studies continue from earlier ones, so the last budget is that of the whole run
         last = evidence.studies[-1]
         budget = last.dense_accuracy - last.threshold if last.budget is None else last.budget
-        # 1e-9: a loss of exactly the budget is inside it, whatever the last bit says
+        # 1e-9: a loss equal to the budget is inside it, despite rounding
         inside = before - after <= budget + 1e-9
         detail += f"; {'inside' if inside else 'outside'} the budget of "
         detail += metric_change_text(-budget, metric)
@@ -246,7 +246,7 @@ def _judged(judgement: Judgement, metric: str) -> str:
 
 
 def _verdict(judgement: Judgement) -> str:
-    """Return "good" only where the whole interval, of data that chose nothing, is inside."""
+    """Return "good" only if the whole interval, on held-out data, is inside."""
     if not judgement.is_inside:
         return "bad"
     return "good" if judgement.is_sure and judgement.held_out else "open"

@@ -1,4 +1,4 @@
-"""What a reader takes from the page: the evidence as files, and the lines that load artefacts."""
+"""Downloads of the page: the evidence as files, and the code that loads artefacts."""
 
 import base64
 import csv
@@ -21,7 +21,7 @@ _LINES: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A file that the page holds: its name, what it is, and its content as a `data:` address."""
+    """A file embedded in the page: its name, its meaning, and its content as a `data:` URL."""
 
     name: str
     words: str
@@ -30,7 +30,7 @@ class Download:
 
 @dataclass(frozen=True, kw_only=True)
 class Artefact:
-    """A file that the run wrote, and the line of Python that loads it; "" where none is known."""
+    """A file that the run wrote, and the line of Python that loads it; "" if unknown."""
 
     words: str
     path: str
@@ -38,7 +38,7 @@ class Artefact:
 
 
 def downloads(evidence: Evidence) -> tuple[Download, ...]:
-    """Return the evidence as JSON, and its trials and layers as CSV, where there are any."""
+    """Return the evidence as JSON, and its trials and layers as CSV, if there are any."""
     trials = [
         {"study": study.name, **dataclasses.asdict(sample)}
         for study in evidence.studies
@@ -55,7 +55,7 @@ def downloads(evidence: Evidence) -> tuple[Download, ...]:
 
 
 def artefacts(evidence: Evidence) -> tuple[Artefact, ...]:
-    """Return what the run wrote."""
+    """Return the files that the run wrote."""
     return tuple(
         Artefact(
             words=words, path=path, line=_LINES.get(PurePath(path).suffix, "").format(path=path)

@@ -1,4 +1,4 @@
-"""The table of the exported file beside the dense model's."""
+"""The table that compares the exported file with the dense model's."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +17,7 @@ from nncfx.runtimes import call_words
 
 
 def exported_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
-    """Return metric, bytes and time of the exported file; nothing where none was exported."""
+    """Return metric, bytes and time of the exported file; empty if none was exported."""
     file = evidence.exported
     return () if file is None else tuple(_rows(file, evidence.metric))
 
@@ -33,7 +33,7 @@ def _rows(file: ExportedFile, metric: str) -> Iterator[SummaryRow]:
     yield summary_row("ONNX file", sizes, bytes_text, smaller)
     if file.latency_ms is not None and file.speed_up is not None:
         change = change_text(file.speed_up, 1.0, ("faster", "slower"))
-        # results of before do not say of which call
+        # results of earlier versions do not describe the call
         call = "" if file.batch is None else f", {call_words(file.batch, file.threads)}"
         yield summary_row(
             f"Latency, median, {file.runtime}{call}; change turn by turn",

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them: few digits, a unit, a true minus sign."""
+"""Formats numbers for people: few digits, a unit, a true minus sign."""
 
 import datetime as dt
 import math
@@ -9,9 +9,9 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def significant_text(value: float, digits: int = 3) -> str:
-    """Return `value` with `digits` significant digits, without an exponent where legible.
+    """Return `value` with `digits` significant digits, without an exponent if legible.
 
-    Whole digits are never dropped; below 1e-4 and above 1e9 there is an exponent.
+    Integer digits are never dropped; below 1e-4 and from 1e9 on there is an exponent.
 
     >>> [significant_text(x) for x in (0.0, 0.04126, 12.346, 98765.4, 3.1e-07)]
     ['0', '0.0413', '12.3', '98,765', '3.1e-07']
@@ -23,13 +23,13 @@ def significant_text(value: float, digits: int = 3) -> str:
     size = abs(value)
     if size < 1e-4 or size >= 1e9:  # noqa: PLR2004 (stated in the docstring)
         return _signed(value, f"{size:.{digits}g}")
-    # floor of the logarithm after rounding, so that 9.996 has as many digits as 10.0
+    # exponent after rounding, so that 9.996 has as many digits as 10.0
     exponent = int(f"{size:.{digits - 1}e}".partition("e")[2])
     return _signed(value, f"{size:,.{max(digits - 1 - exponent, 0)}f}")
 
 
 def count_text(value: int) -> str:
-    """Return a whole number with its thousands apart.
+    """Return an integer with thousands separators.
 
     >>> count_text(269722)
     '269,722'
@@ -51,7 +51,7 @@ def prefix_text(value: float, unit: str = "") -> str:
 
 
 def prefix_texts(values: Sequence[float]) -> list[str]:
-    """Return round `values`, such as the ticks of an axis, with one SI prefix for all.
+    """Return round `values`, such as the ticks of an axis, with a common SI prefix.
 
     >>> prefix_texts([8000.0, 10000.0, 12000.0]), prefix_texts([0.0, 0.5])
     (['8 k', '10 k', '12 k'], ['0', '0.5'])
@@ -75,7 +75,7 @@ def bytes_text(value: float) -> str:
 
 
 def quantity_text(value: float, unit: str) -> str:
-    """Return `value` with three digits, a prefix and its unit; bytes are spelt B.
+    """Return `value` with three digits, a prefix and its unit; bytes are written as B.
 
     >>> quantity_text(2130.0, "examples/s"), quantity_text(0.5, ""), quantity_text(2e6, "bytes")
     ('2.13 k examples/s', '0.500', '2.00 MB')
@@ -98,7 +98,7 @@ def interval_text(ends: tuple[float, float]) -> str:
 
 
 def seconds_text(value: float) -> str:
-    """Return a duration in seconds: three digits, and no places from a hundred on.
+    """Return a duration in seconds: three digits, and no decimals from a hundred on.
 
     >>> seconds_text(3.14159), seconds_text(1754.2)
     ('3.14 s', '1,754 s')
@@ -107,7 +107,7 @@ def seconds_text(value: float) -> str:
 
 
 def ratio_text(value: float) -> str:
-    """Return a factor with three significant digits and the sign of multiplication.
+    """Return a factor with three significant digits and a multiplication sign.
 
     >>> ratio_text(2.2177)[:-1], ratio_text(239.98)[:-1]
     ('2.22', '240')
@@ -116,7 +116,7 @@ def ratio_text(value: float) -> str:
 
 
 def level_text(value: float) -> str:
-    """Return a level with three places.
+    """Return a level with three decimals.
 
     >>> level_text(0.72)
     '0.720'
@@ -125,7 +125,7 @@ def level_text(value: float) -> str:
 
 
 def is_fraction_metric(metric: str) -> bool:
-    """Return whether `metric` is a share of the examples and so reads as a percentage.
+    """Return whether `metric` is a share of the examples, which is shown as a percentage.
 
     >>> is_fraction_metric("top-1 accuracy"), is_fraction_metric("perplexity")
     (True, False)
@@ -134,7 +134,7 @@ def is_fraction_metric(metric: str) -> bool:
 
 
 def metric_text(value: float, metric: str) -> str:
-    """Return a value of `metric`: accuracy as a percentage with two places, else four digits.
+    """Return a value of `metric`: accuracy as a percentage with two decimals, else four digits.
 
     >>> metric_text(0.9173, "accuracy"), metric_text(71.2345, "perplexity")
     ('91.73 %', '71.23')
@@ -159,7 +159,7 @@ def metric_change_text(change: float, metric: str) -> str:
 
 
 def moment_text(moment: str) -> str:
-    """Return an ISO 8601 moment to the minute, in the zone it names; other text as it is.
+    """Return an ISO 8601 time to the minute, in its own time zone; other text unchanged.
 
     >>> moment_text("2026-03-04T15:22:31+00:00"), moment_text("yesterday")
     ('2026-03-04 15:22 UTC', 'yesterday')
@@ -171,7 +171,7 @@ def moment_text(moment: str) -> str:
 
 
 def titled(text: str) -> str:
-    """Return `text` with its first letter large and the rest as it is.
+    """Return `text` with its first letter in upper case and the rest unchanged.
 
     >>> titled("MACs"), titled("footprint")
     ('MACs', 'Footprint')
@@ -184,7 +184,7 @@ def _signed(value: float, size: str) -> str:
 
 
 def shortened(title: str, most: int) -> str:
-    """Return the title of an axis, "name (unit)", in `most` characters; the name goes first.
+    """Return the title of an axis, "name (unit)", in `most` characters; shortens the name first.
 
     >>> shortened("accuracy (%)", 12), shortened("mean_accuracy (%)", 12)
     ('accuracy (%)', 'mean_ac… (%)')

@@ -1,4 +1,4 @@
-"""Two models layer by layer, without a run: channels, MACs and time before and after."""
+"""Compares two models layer by layer, without a run: channels, MACs and time."""
 
 import tempfile
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ _WIDE = 160
 
 @dataclass(frozen=True, kw_only=True)
 class LayerComparison:
-    """The layers of a model before and after; printed, a table.
+    """The layers of a model before and after; prints as a table.
 
     Attributes:
-        rows: one for each layer of the model before, in execution order.
-        call: what call the times are of, in words.
+        rows: one for each layer of the first model, in execution order.
+        call: the call that was timed, in words.
     """
 
     rows: tuple[LayerRow, ...]
@@ -46,7 +46,7 @@ class LayerComparison:
         for head in ("Channels", "after", "MACs", "after", "ms", "after", "Speed-up"):
             table.add_column(head, justify="right", no_wrap=True)
         for row in self._cells:
-            if not row.kind:  # the total
+            if not row.kind:  # the total row
                 table.add_section()
             table.add_row(row.module, row.kernel, *_figures(row))
         return table
@@ -80,20 +80,20 @@ def compare_layers(
 ) -> LayerComparison:
     """Return channels, MACs and the time in ONNX Runtime of each layer before and after.
 
-    Both models are exported and run in turns; a layer's time is what the profile says of the nodes
-    that it became. One that the runtime has fused into another has none.
+    Both models are exported and run alternately; a layer's time is that of its nodes in the
+    profile. Layers that the runtime fused into others have no time.
 
     Args:
         before: the dense model.
         after: the thinned model, whose layers have the same names.
-        example_inputs: what both are exported with and run on.
+        example_inputs: the inputs to export and run both models with.
         threads: CPU threads that one run may use; None leaves the choice to the runtime.
-        runs: measured runs of each model.
+        runs: number of measured runs of each model.
 
     Raises:
         MissingExtraError: ONNX Runtime or the exporter is not installed.
         ExportError: a model cannot be exported.
-        RuntimeFailure: ONNX Runtime refuses one.
+        RuntimeFailure: ONNX Runtime rejects a model.
         ArgumentError: `runs` is out of range.
 
     Source: Condensa (Joseph et al., 2019), Table 3.

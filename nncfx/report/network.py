@@ -10,15 +10,15 @@ from nncfx.report.format import significant_text
 
 _WIDTH, _HEIGHT = 240, 84
 _OPEN = 40
-"""A network of more operations is folded at first."""
+"""Networks with more operations are folded initially."""
 
 _FORMATS = ((4, "bits4"), (8, "bits8"), (16, "bits16"))
-"""Bits at most, and the class of the style sheet."""
+"""The largest number of bits, and the class in the style sheet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Leaf:
-    """One operation: its number and name, what it reads, and what became of its layer."""
+    """One operation: its number and name, its inputs, and the changes of its layer."""
 
     number: int
     function: str
@@ -32,7 +32,7 @@ class Leaf:
 
 @dataclass(kw_only=True)
 class Scope:
-    """One scope with what stands in it, in execution order."""
+    """One scope with its contents, in execution order."""
 
     name: str
     items: "list[Scope | Leaf]" = field(default_factory=list)
@@ -67,7 +67,7 @@ class WeightHistogram:
 
 
 def network_tree(evidence: Evidence) -> Scope | None:
-    """Return the scopes of the compressed network; None where its operations are not known."""
+    """Return the scopes of the compressed network; None if its operations are unknown."""
     if not evidence.operations:
         return None
     layers = {row.module: row for row in evidence.layers}
@@ -100,7 +100,7 @@ def _leaf(
     row: LayerRow | None,
     weight: WeightFacts | None,
 ) -> Leaf:
-    # what a layer's own module does beside its product, such as adding, has no channels to lose
+    # other operations of a layer's module, such as additions, have no channels to lose
     name = function.rpartition("_")[0]
     is_layer = row is not None and name not in {"relu", "relu_", "dropout"}
     before, after = (row.channels_before, row.channels_after) if row and is_layer else (0, 0)
@@ -122,7 +122,7 @@ def _colour(bits: int) -> str:
 
 
 def histograms(weights: Sequence[WeightFacts]) -> tuple[WeightHistogram, ...]:
-    """Return the histogram of each layer, and how sensitive it is beside the others."""
+    """Return the histogram of each layer, and its sensitivity relative to the others."""
     most = max((one.output_change or 0.0 for one in weights), default=0.0)
     return tuple(_histogram(one, most) for one in weights)
 

@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page of the evidence of a run."""
+"""Renders the evidence of a run as one self-contained HTML page."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def render_report(evidence: Evidence) -> str:
     """Return the report of `evidence` as one HTML page.
 
-    The page needs nothing but itself: style and charts (SVG) are in it, there is no script, and
-    its content security policy forbids everything else. It is legible on light and on dark
-    ground, on a phone and on paper. The evidence of a run that has not ended, whose `state` says
-    so, is a page, too. The same evidence gives the same page, byte for byte.
+    The page is self-contained: it includes style and charts (SVG), has no script, and its content
+    security policy forbids everything else. It is legible in light and dark mode, on a phone and
+    on paper. An unfinished run, as given by the `state` of the evidence, also has a page. The same
+    evidence gives the same page, byte for byte.
 
     Raises:
         MissingExtraError: jinja2 is not installed.
@@ -67,7 +67,7 @@ def render_report(evidence: Evidence) -> str:
 
 
 def environment() -> "jinja2.Environment":
-    """Return what renders the templates of pages.
+    """Return the environment that renders the templates of pages.
 
     Raises:
         MissingExtraError: jinja2 is not installed.
@@ -89,9 +89,9 @@ def environment() -> "jinja2.Environment":
 
 
 def _word(markup: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a filter that explains a word, if `WORDS` has it, to who points at it."""
+    """Return a filter that explains a word, if it is in `WORDS`, in a tooltip."""
 
-    def explain(text: str) -> Any:  # noqa: ANN401 (jinja2's text that is escaped already)
+    def explain(text: str) -> Any:  # noqa: ANN401 (escaped text of jinja2)
         meaning = explained(text)
         if not meaning:
             return text
@@ -104,7 +104,7 @@ def _word(markup: Callable[[str], Any]) -> Callable[[str], Any]:
 def write_report(path: str | Path, evidence: Evidence) -> Path:
     """Write the report of `evidence` to `path` as one HTML file and return the path.
 
-    Missing folders are made; the file is there whole or not at all.
+    Missing folders are created; the file is written completely or not at all.
 
     Raises:
         MissingExtraError: jinja2 is not installed.

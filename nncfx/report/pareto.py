@@ -1,4 +1,4 @@
-"""Trials as points: the metric against what a model costs, and the front of the best."""
+"""Trials as points: the metric against the cost of a model, and the Pareto front."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -21,24 +21,24 @@ WIDTH, HEIGHT = 400, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 388, 24, 240
 
 _FAR = 8.0
-"""Costs of which the largest is so many times the smallest stand by their logarithm."""
+"""Costs use a logarithmic axis if the largest is at least this many times the smallest."""
 
 _DECADES = 1.6
 _FEWEST = 3
-"""Fewer models make no front to look at."""
+"""The fewest models for which a front is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One model: its cost, its metric, how it is drawn, and the anchor of its trial.
+    """One model: its cost, its metric, its mark, and the anchor of its trial.
 
     Attributes:
         cost: In the unit of the chart; less is better.
         metric: More is better.
-        shape: As a mark of the chart of a study.
-        words: What a reader sees who points at it.
-        anchor: The id of its row on the page; "" where it has none.
-        x: Its place in the picture, once there is one.
+        shape: Like a mark in the chart of a study.
+        words: The text of the tooltip.
+        anchor: The id of its row on the page; "" if it has none.
+        x: Its position in the picture, once computed.
         y: The same.
     """
 
@@ -81,7 +81,7 @@ class _Cost:
 
 
 def _latency(study: StudyEvidence, sample: Sample, batch: int | None) -> float | None:
-    """Return milliseconds of one call, where the objective is this time or its inverse."""
+    """Return the milliseconds per call, if the objective is this time or its inverse."""
     value = sample.objective
     if study.objective_unit == "examples/s":
         return 1000 * batch / value if value and batch else None
@@ -114,7 +114,7 @@ _COSTS = (
 
 
 def front(points: Iterable[Point]) -> list[Point]:
-    """Return the points of which no other has at most the cost and more of the metric.
+    """Return the points that no other dominates with at most the cost and a higher metric.
 
     In ascending order of cost.
 
@@ -130,10 +130,10 @@ def front(points: Iterable[Point]) -> list[Point]:
 
 
 def scatters(evidence: Evidence) -> tuple[Scatter, ...]:
-    """Return a chart for each cost of which at least three models are known, not all alike.
+    """Return a chart for each cost that is known and not equal for at least three models.
 
-    The trials' metrics are of the data that chose, and so are those of the dense and of the
-    chosen model there, where a study tells them.
+    The trials' metrics are from the data that chose, and so are those of the dense and of the
+    chosen model there, if a study has them.
     """
     charts = ((cost, _points(evidence, cost)) for cost in _COSTS)
     return tuple(
@@ -190,7 +190,7 @@ def _scatter(cost: _Cost, points: Sequence[Point], metric: str) -> Scatter:
 
 
 def _axis(costs: Sequence[float]) -> tuple[list[float], Callable[[float], float]]:
-    """Return ticks and places of costs: by their logarithm where they differ by much."""
+    """Return ticks and positions of costs: logarithmic if they differ by much."""
     if max(costs) < _FAR * min(costs):
         low, high = padded(costs)
         scale = Scale(low=max(low, 0.0), high=high, start=_LEFT, end=_RIGHT)
@@ -206,7 +206,7 @@ def _axis(costs: Sequence[float]) -> tuple[list[float], Callable[[float], float]
 
 
 def _steps(best: Sequence[Point]) -> str:
-    """Return the front as steps: what a budget of cost buys."""
+    """Return the front as steps: the best metric for each budget of cost."""
     if not best:
         return ""
     path = f"M{best[0].x},{best[0].y}"

@@ -1,4 +1,4 @@
-"""The page of a run whose trials have no common level: what it has come to, in a table."""
+"""The page of a run whose trials have no common level: its progress, in a table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from nncfx.storage.formats.whole_file import write_text
 @final
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a run has come, and each trial or epoch so far.
+    """The progress of a run, and each trial or epoch so far.
 
     Attributes:
-        title: What runs.
+        title: Name of the run.
         state: "running" or "stopped", and how much is done.
-        facts: What stands above the table, by its name.
+        facts: The facts above the table, by name.
         rows: One for each trial or epoch, all with the same keys.
-        best: The number of the row that would be chosen now; None where there is none.
+        best: The number of the currently best row; None if there is none.
     """
 
     title: str
@@ -31,7 +31,7 @@ class Progress:
 
 
 def render_progress(progress: Progress) -> str:
-    """Return the page; it needs nothing but itself, and browsers reload it during the run.
+    """Return the page; it is self-contained, and browsers reload it during the run.
 
     Raises:
         MissingExtraError: jinja2 is not installed.
@@ -46,7 +46,7 @@ def render_progress(progress: Progress) -> str:
 
 
 def write_progress(path: str | Path, progress: Progress) -> Path:
-    """Write the page to `path`, whole or not at all, and return the path.
+    """Write the page to `path`, completely or not at all, and return the path.
 
     Raises:
         MissingExtraError: jinja2 is not installed.

@@ -1,4 +1,4 @@
-"""The tables of a report: every cell as text, every bar as a share of its column."""
+"""The tables of a report: every cell as text, every bar as a percentage of its column."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from nncfx.runtimes import call_words
 
 ABSENT = "\N{EN DASH}"
 ENDED = "ended"
-"""The state of a run that has ended, in its evidence."""
+"""The `state` in the evidence of a run that has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class SummaryRow:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialCells:
-    """One trial as text; `state` is a class of the style sheet too."""
+    """One trial as text; `state` is also a class of the style sheet."""
 
     number: str
     stage: str
@@ -85,13 +85,13 @@ def summary_row(
     text: Callable[[ValueT], str],
     change: str,
 ) -> SummaryRow:
-    """Return the row of what was measured of the dense and the compressed model; else a dash."""
+    """Return the row of a quantity of the dense and the compressed model; a dash if missing."""
     before, after = (ABSENT if one is None else text(one) for one in pair)
     return SummaryRow(name=name, dense=before, compressed=after, change=change)
 
 
 def summary_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
-    """Return the rows of dense against compressed; a dash where nothing was measured."""
+    """Return the rows of dense against compressed; a dash if nothing was measured."""
     dense, compressed = evidence.dense, evidence.compressed
 
     def row(
@@ -130,7 +130,7 @@ def summary_table(evidence: Evidence) -> tuple[SummaryRow, ...]:
 
 
 def _metric_rows(evidence: Evidence) -> list[SummaryRow]:
-    """Return the metric on the data that judge, then on those that chose, where both are known."""
+    """Return the metric on the data that judge, then on those that chose, if both are known."""
     metric, judgement = evidence.metric, evidence.judgement
     if evidence.state != ENDED:
         kind = "validation"
@@ -159,9 +159,9 @@ def _metric_rows(evidence: Evidence) -> list[SummaryRow]:
 def trial_table(study: StudyEvidence, metric: str) -> tuple[TrialCells, ...]:
     """Return the trials of `study` in order of evaluation.
 
-    Trials of a space have the words of their candidate in place of a level.
-    `direct` is the metric of direct compression at exactly the same level, where it was
-    measured; direct compression at other levels follows in rows of its own.
+    Trials of a space have the words of their candidate instead of a level. `direct` is the metric
+    of direct compression at exactly the same level, if measured; direct compression at other
+    levels follows in separate rows.
     """
     direct = {s.level: s for s in study.comparison}
     own = tuple(_trial(study, s, direct.get(s.level), metric) for s in study.samples)
@@ -204,7 +204,7 @@ def _metric(sample: Sample, metric: str) -> str:
 
 
 def _objective(study: StudyEvidence, sample: Sample) -> str:
-    """Return the objective without its unit, which stands in the head; bytes are the exception."""
+    """Return the objective without its unit, which is in the header, except for bytes."""
     value, unit = sample.objective, study.objective_unit
     if value is None:
         return ABSENT
@@ -244,7 +244,7 @@ def _total(layers: Sequence[LayerRow]) -> LayerCells:
     befores = [row.time_before_ms for row in layers if row.time_before_ms is not None]
     afters = [row.time_after_ms for row in layers if row.time_after_ms is not None]
     before, after = sum(befores), sum(afters)
-    # a layer timed on one side only would make the sum of the other look better than it is
+    # a layer timed on one side only would make the sum of the other side look better
     paired = all(
         (row.time_before_ms is None) == (row.time_after_ms is None) or row.channels_after == 0
         for row in layers
@@ -282,7 +282,7 @@ def _interval_row(dense: ModelFacts, compressed: ModelFacts) -> SummaryRow:
 
 
 def change_text(before: float | None, after: float | None, words: tuple[str, str]) -> str:
-    """Return "2.0x fewer" or its like; `words` are for a fall and for a rise."""
+    """Return text such as "2.0x fewer"; `words` are for a decrease and for an increase."""
     if before is None or after is None or before < 0 or after < 0:
         return ABSENT
     if before == after:
@@ -291,7 +291,7 @@ def change_text(before: float | None, after: float | None, words: tuple[str, str
         return f"all {words[0]}" if before else ABSENT
     fell = after < before
     ratio = ratio_text(before / after if fell else after / before)
-    # "1.00 times slower" would claim a difference that it does not show
+    # "1.00 times slower" would claim a difference that is not visible
     return "about the same" if ratio == ratio_text(1.0) else f"{ratio} {words[0 if fell else 1]}"
 
 

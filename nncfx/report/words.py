@@ -1,4 +1,4 @@
-"""Words of the report, explained where they stand."""
+"""Words of the report with explanations."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -29,11 +29,11 @@ WORDS: Final[Mapping[str, str]] = MappingProxyType(
         "Masked": "Pruned weights are zero, and tensors have their sizes.",
     }
 )
-"""What each word means, in a sentence."""
+"""The meaning of each word, in a sentence."""
 
 
 def explained(word: str) -> str:
-    """Return what `word` means, whatever its case; "" where it is not among `WORDS`.
+    """Return the meaning of `word`, ignoring case; "" if it is not in `WORDS`.
 
     >>> explained("macs")
     'Multiply-accumulates of one forward of one example.'

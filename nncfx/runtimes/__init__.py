@@ -1,4 +1,4 @@
-"""Run a model on the real runtime, and time it honestly."""
+"""Runs a model on the actual runtime, and times it fairly."""
 
 from nncfx.runtimes.backends.qoperator_format import write_operator_form
 from nncfx.runtimes.backends.unshare_weights import unshare_weights

@@ -1,4 +1,4 @@
-"""Generate text in a runtime, from a file that `nncfx.export.export_causal_lm` wrote."""
+"""Generates text in a runtime, from a file written by `nncfx.export.export_causal_lm`."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ _PAST: Final = "past_key_values."
 
 
 def most_likely(logits: npt.NDArray[np.floating[Any]]) -> Tokens:
-    """Return the token with the largest of the logits (batch x vocabulary) of each row.
+    """Return the token with the largest logit in each row (batch x vocabulary).
 
     >>> most_likely(np.array([[0.0, 2.0, 1.0]])).tolist()
     [1]
@@ -55,13 +55,13 @@ class CausalLM(Closing):
         """Load the file.
 
         Args:
-            path: What `export_causal_lm` wrote.
-            runtime: Its name, or a `Runtime` of your own that reads ONNX files.
+            path: A file written by `export_causal_lm`.
+            runtime: Its name, or your own `Runtime` that reads ONNX files.
             threads: CPU threads; None leaves the choice to the runtime.
-            settings: As `BuildOptions` has them.
+            settings: As in `BuildOptions`.
 
         Raises:
-            RuntimeFailure: The runtime refuses the file, or the file has no cache.
+            RuntimeFailure: The runtime rejects the file, or the file has no cache.
         """
         options = BuildOptions(threads=threads, settings=settings)
         self._session = runtime_named(runtime).build(os.fspath(path), options)
@@ -71,7 +71,7 @@ class CausalLM(Closing):
             self.close()
             raise RuntimeFailure(
                 f"'{os.fspath(path)}' reads {', '.join(one.name for one in specs)} and no past: "
-                "it has no cache. Write it by nncfx.export.export_causal_lm."
+                "it has no cache. Write it with nncfx.export.export_causal_lm."
             )
 
     def generate(
@@ -84,22 +84,22 @@ class CausalLM(Closing):
         pad_token_id: int = 0,
         choose: Choose = most_likely,
     ) -> Tokens:
-        """Return the prompts and what follows them, as transformers' `generate` does.
+        """Return the prompts and their continuations, like transformers' `generate`.
 
         Args:
             input_ids: Batch x length, in an array, a tensor or lists; padded on the left.
             attention_mask: Batch x length: 0 at padding; ones by default.
-            max_new_tokens: At most so many follow.
-            eos_token_id: Ends a row, which is filled with `pad_token_id` then.
-            pad_token_id: As said.
-            choose: Takes the logits of the next token (batch x vocabulary), returns the tokens:
-                the most likely, or a draw of your own.
+            max_new_tokens: The most new tokens.
+            eos_token_id: Ends a row, which is then filled with `pad_token_id`.
+            pad_token_id: See `eos_token_id`.
+            choose: Maps the logits of the next token (batch x vocabulary) to the tokens: by
+                default the most likely; can be your own sampler.
 
         Returns:
             Batch x (length + at most `max_new_tokens`).
 
         Raises:
-            ArgumentError: A shape is not as said, or `max_new_tokens` is below 1.
+            ArgumentError: A shape is wrong, or `max_new_tokens` is below 1.
             RuntimeFailure: The runtime fails.
         """
         found = [_matrix(input_ids, "input_ids")]
@@ -151,7 +151,7 @@ class CausalLM(Closing):
 
     @override
     def close(self) -> None:
-        """Free what the runtime holds."""
+        """Release the resources of the runtime."""
         self._session.close()
 
 

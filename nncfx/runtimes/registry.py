@@ -31,10 +31,10 @@ RUNTIMES: Final[Mapping[str, Runtime]] = MappingProxyType(
 
 
 def runtime_named(name: str | Runtime) -> Runtime:
-    """Return the runtime called `name`; a `Runtime`, as one of your own, is returned as it is.
+    """Return the runtime called `name`; a `Runtime`, such as your own, is returned unchanged.
 
     Raises:
-        ArgumentError: there is none of that name.
+        ArgumentError: there is no runtime of that name.
 
     >>> runtime_named("torch").reads_modules
     True

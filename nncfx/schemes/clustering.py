@@ -18,12 +18,12 @@ _MOST_BITS: Final = 8
 
 @dataclass(frozen=True)
 class Cluster(WeightScheme):
-    """Rounds each layer's non-zero weights to a codebook of its own, found by k-means.
+    """Rounds the non-zero weights of each layer to a codebook found by k-means.
 
-    Covers layers of the chosen kinds (subclasses excluded). Of the `2 ** bits` codes one is zero:
-    pruned weights stay zero, so that Cluster composes with pruning, and the others share the
-    remaining `2 ** bits - 1` values. Biases are untouched, the dtype stays. A layer that has no
-    more values than that is left as it is. Does not depend on the level.
+    Covers layers of the chosen kinds (subclasses excluded). One of the `2 ** bits` codes is zero:
+    pruned weights stay zero, so Cluster composes with pruning, and all other weights share the
+    remaining `2 ** bits - 1` values. Biases and the dtype do not change. A layer with no more
+    distinct values than that is left unchanged. Does not depend on the level.
 
     Attributes:
         bits: Bits of a code, from 1 to 8.

@@ -1,4 +1,4 @@
-"""Whether the functions of a user are still those that an unfinished run began with."""
+"""Digests of user functions, to detect that they changed since an unfinished run began."""
 
 import dataclasses
 import functools
@@ -12,13 +12,12 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def code_digest(*values: object) -> str:
-    """Return a digest of the code of all functions in `values`; "" where there is none.
+    """Return a digest of the code of all functions in `values`; "" if there are none.
 
-    Functions are looked for in dataclasses, lists, tuples and partials. Those of nncfx do not
-    count: its version is written down elsewhere. Comments and line breaks do not count either;
-    defaults of arguments do.
-    What a function calls or reads from outside is not seen, and another version of Python may
-    compile the same text to other code.
+    Searches dataclasses, lists, tuples and partials for functions. Functions of nncfx are ignored,
+    since its version is recorded elsewhere. Comments and line breaks do not count; argument
+    defaults do. Functions and globals that a function uses are not followed, and another version
+    of Python may compile the same text to different code.
 
     >>> code_digest(1, [None])
     ''
@@ -54,7 +53,7 @@ def _text(code: CodeType) -> str:
 
 
 def _defaults(function: FunctionType) -> str:
-    """Return the defaults of arguments, without memory addresses, "" where there are none."""
+    """Return the argument defaults, without memory addresses; "" if there are none."""
     given = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
     return _ADDRESS.sub("", repr([_constant(one) for one in given])) if given else ""
 
@@ -62,6 +61,6 @@ def _defaults(function: FunctionType) -> str:
 def _constant(value: object) -> str:
     if isinstance(value, CodeType):
         return _text(value)
-    if isinstance(value, frozenset):  # whose order changes with the process
+    if isinstance(value, frozenset):  # its order differs between processes
         return repr(sorted(map(repr, value)))
     return repr(value)

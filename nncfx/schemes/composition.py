@@ -1,4 +1,4 @@
-"""Schemes out of schemes, and schemes out of plain functions."""
+"""Schemes composed of schemes, and schemes from plain functions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Compose(Scheme):
         schemes: At least one scheme, or plain functions `(model, level) -> None`.
 
     Raises:
-        ArgumentError: there is no scheme, or an entry is not one.
+        ArgumentError: there is no scheme, or an entry is not a scheme.
 
     Source: Condensa (Joseph et al. 2020), Table 1.
     """
@@ -42,7 +42,7 @@ class Compose(Scheme):
                 "Write Compose([Prune(), Quantize('float16')])."
             )
         if not self.schemes:
-            raise ArgumentError("Compose has no schemes, so that it compresses nothing. List one.")
+            raise ArgumentError("Compose has no schemes, so it compresses nothing. List one.")
         object.__setattr__(self, "schemes", tuple(as_scheme(one) for one in self.schemes))
 
     @property
@@ -78,7 +78,7 @@ class Compose(Scheme):
 
 @dataclass(frozen=True)
 class AtLevel(Scheme):
-    """Applies a scheme at a level of its own, whatever level is asked for.
+    """Applies a scheme at its own level, whatever the requested level.
 
     `Compose([AtLevel(Prune(layers=("lstm",)), 0.9), AtLevel(Prune(layers=("linear",)), 0.5)])`
     has two levels.
@@ -88,7 +88,7 @@ class AtLevel(Scheme):
         own_level: The level, in [0, 1).
 
     Raises:
-        ArgumentError: the level is out of range, or the scheme is none.
+        ArgumentError: the level is out of range, or the scheme is not a scheme.
     """
 
     scheme: SchemeLike
@@ -105,7 +105,7 @@ class AtLevel(Scheme):
 
     @override
     def bind(self, channels: Channels) -> "AtLevel":
-        """Return the same level of the bound scheme."""
+        """Return the bound scheme at the same level."""
         return AtLevel(as_scheme(self.scheme).bind(channels), self.own_level)
 
     @override
@@ -124,18 +124,18 @@ class AtLevel(Scheme):
 
 @dataclass(frozen=True)
 class FunctionScheme(Scheme):
-    """A scheme made of plain Python functions, with any control flow.
+    """A scheme of plain Python functions, with any control flow.
 
-    The functions run outside autograd, so that they may write to parameters in place.
-    Which parameters the scheme constrains is found by trying it on a copy of the model.
+    The functions run outside autograd, so they may write to parameters in place.
+    The constrained parameters are found by applying the function to a copy of the model.
 
     Attributes:
         function: Compresses a model in place at a level.
-        undo: Gives the model its working dtype back; None: nothing to do.
-        probe_level: The level at which the function is tried to see what it changes.
+        undo: Restores the model's working dtype; None: nothing to do.
+        probe_level: The level at which the function is applied to find what it changes.
 
     Raises:
-        ArgumentError: a function is not callable, or `probe_level` is no level.
+        ArgumentError: a function is not callable, or `probe_level` is not a level.
     """
 
     function: Callable[[nn.Module, float], None]
@@ -175,7 +175,7 @@ class FunctionScheme(Scheme):
 
 
 def as_scheme(scheme: SchemeLike) -> Scheme:
-    """Return `scheme` if it is one, else the scheme of a function `(model, level) -> None`.
+    """Return `scheme` itself, or the scheme of a function `(model, level) -> None`.
 
     Raises:
         ArgumentError: it is neither.

@@ -18,10 +18,10 @@ _BYTE = 8
 def nonzero_parameters(model: nn.Module) -> int:
     """Return the number of non-zero entries of all parameters (a shared one counts once).
 
-    What hooks learn, such as the steps of quantizers, is none of the model's.
+    Parameters of hooks, such as quantizer steps, do not count.
 
     Raises:
-        ArgumentError: a parameter is in another library's form (torchao).
+        ArgumentError: a parameter has a format of another library (torchao).
     """
     return sum(int(torch.count_nonzero(parameter)) for parameter in _counted(model))
 
@@ -29,14 +29,14 @@ def nonzero_parameters(model: nn.Module) -> int:
 def footprint_bytes(model: nn.Module) -> int:
     """Return the bytes of the non-zero parameters of `model`, each at the bits it needs.
 
-    A weight with a quantizer has the bits of its grid (4 bits are half a byte), and so has one
-    whose values lie on `operators.int8_grid`, as `Quantize("int8")` leaves them: they are stored
-    as one byte. All others have those of their dtype. No index is counted, nor are scales and
-    buffers: it is what a dense format cannot and a sparse format would at least need. For bytes
-    on disk write the file.
+    A weight with a quantizer counts at the bits of its grid (4 bits are half a byte). A weight
+    whose values lie on `operators.int8_grid`, as after `Quantize("int8")`, counts one byte per
+    entry, as it is stored. All others count at the bits of their dtype. Indices, scales and
+    buffers are not counted: the result is a lower bound for sparse formats, which dense formats
+    cannot reach. For bytes on disk, write the file.
 
     Raises:
-        ArgumentError: a parameter is in another library's form (torchao).
+        ArgumentError: a parameter has a format of another library (torchao).
 
     Source: Condensa (Joseph et al. 2020), section 4, objective 1.
     """
@@ -66,14 +66,14 @@ def _is_on_int8_grid(weight: torch.Tensor) -> bool:
     magnitudes = weight.flatten(1).abs()
     between = (magnitudes > 0) & (magnitudes < magnitudes.amax(1, keepdim=True))
     if not (torch.isfinite(weight).all() and between.any()):
-        return False  # zeros and a single magnitude say nothing of a grid
-    # a row of trained weights hardly is: one tells, before all are rounded
+        return False  # zeros and a single magnitude do not determine a grid
+    # a row of trained weights is rarely on a grid, so check one row before rounding all
     first = weight[:1]
     return torch.equal(int8_grid(first), first) and torch.equal(int8_grid(weight), weight)
 
 
 def _quantized_bits(model: nn.Module) -> Mapping[int, int]:
-    """Return the bits of the parameters that quantizers round, by their identity."""
+    """Return the bits of the parameters that quantizers round, by `id`."""
     hooks: Iterable[Any] = getattr(getattr(model, "nncf", None), "hooks", ())
     stored = dict(model.named_parameters(remove_duplicate=False))
     return {

@@ -1,4 +1,4 @@
-"""From the schemes of a config to schemes."""
+"""Builds schemes from their configs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -36,31 +36,31 @@ _CLASSES: Final[Mapping[str, Any]] = MappingProxyType(
 
 
 def scheme_from(config: SchemeConfig, **more: Any) -> Scheme:  # noqa: ANN401 (of any scheme)
-    """Return the scheme of `config`, with settings beside those that it gives.
+    """Return the scheme of `config`, with additional settings.
 
     Raises:
-        ArgumentError: a criterion, dtype or kind of layer is not known.
+        ArgumentError: a criterion, dtype or kind of layer is unknown.
     """
     scheme: Scheme = _CLASSES[config.name](**config.settings, **more)
     return scheme
 
 
 def schemes_from(configs: Sequence[SchemeConfig], ignored: Sequence[str] = ()) -> Scheme:
-    """Return the one scheme of `configs`, or their composition in this order.
+    """Return the single scheme of `configs`, or their composition in this order.
 
     Args:
         configs: At least one.
-        ignored: Dotted names of modules that none of the schemes touches.
+        ignored: Dotted names of modules that all schemes ignore.
 
     Raises:
-        ArgumentError: there is none, or a criterion, dtype or kind of layer is not known.
+        ArgumentError: there is no scheme, or a criterion, dtype or kind of layer is unknown.
     """
     schemes = [scheme_from(one, ignored=tuple(ignored)) for one in configs]
     return schemes[0] if len(schemes) == 1 else Compose(schemes)
 
 
 def scheme_faults(configs: Sequence[SchemeConfig], path: str) -> Iterator[Fault]:
-    """Yield what the schemes of `configs` refuse, which stand at `path` in a config."""
+    """Yield the faults of the schemes of `configs`, which are at `path` in a config."""
     for number, one in enumerate(configs):
         choices = (one.choices or {}) if isinstance(one, SearchedScheme) else {}
         first = {key: values[0] for key, values in choices.items()}

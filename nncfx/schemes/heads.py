@@ -1,4 +1,4 @@
-"""HeadPrune: whole attention heads go."""
+"""HeadPrune: prunes whole attention heads."""
 
 from dataclasses import dataclass
 from typing import NoReturn
@@ -15,11 +15,11 @@ _MATRIX = 2
 
 @dataclass(frozen=True)
 class HeadPrune(RowPrune):
-    """Prunes attention heads, as the channel analysis finds them; only when bound.
+    """Prunes attention heads found by the channel analysis; only when bound.
 
     A head is a group of several rows of the matrices that produce it (queries, keys, values) and
-    of several columns of the matrices that read it. Where several query heads share a key, they
-    go together with it. `level` is the fraction of all heads.
+    of several columns of the matrices that read it. Query heads that share a key are removed
+    together with it. `level` is the fraction of all heads.
 
     Source: Michel et al. (2019), Are Sixteen Heads Really Better than One?, section 2.
     """

@@ -1,6 +1,6 @@
 """k-means on one axis: a small codebook for many weights.
 
-Sorting once makes every step a search for k borders, so that ten million weights take seconds.
+After sorting once, each step searches for k borders, so ten million weights take seconds.
 """
 
 from typing import Literal, TypeAlias
@@ -14,9 +14,9 @@ from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.sorting import ascending
 
 KMeansInit: TypeAlias = Literal["linear", "density", "random"]
-"""Where k-means starts. linear: equally spaced between the smallest and the largest value, which
-keeps the few large weights apart. density: each centroid has equally many values. random: k of
-the values (Forgy)."""
+"""Initial centroids of k-means. linear: equally spaced between the smallest and the largest value,
+which keeps the few large weights apart. density: each centroid has equally many values. random: k
+of the values (Forgy)."""
 
 
 def kmeans_1d(
@@ -24,15 +24,15 @@ def kmeans_1d(
 ) -> Tensor:
     """Return at most `k` ascending centroids of flat `values`, by Lloyd's algorithm.
 
-    If there are at most `k` distinct values, they are the centroids. A centroid that has no
-    values is dropped.
+    If there are at most `k` distinct values, they are the centroids. A centroid without values is
+    dropped.
 
     Args:
         values: n values, at least one, finite.
         k: Size of the codebook, at least 1.
-        init: Where the centroids start.
+        init: The initial centroids.
         seed: Of the random start.
-        max_steps: Steps at most; it ends before when no centroid moves.
+        max_steps: Maximum number of steps; stops earlier when no centroid moves.
 
     Raises:
         ArgumentError: `k` or `max_steps` is below 1.
@@ -48,8 +48,8 @@ def kmeans_1d(
     ordered: Tensor = in_float64(ascending(values.flatten()))
     if ordered.numel() == 0 or not torch.isfinite(ordered[[0, -1]]).all():
         raise CompressionError(
-            f"{ordered.numel()} weights cannot be clustered; it takes at least one, and all "
-            "finite. Train the model to finite weights first."
+            f"{ordered.numel()} weights cannot be clustered; clustering needs at least one, and "
+            "all finite. Train the model to finite weights first."
         )
     distinct: Tensor = torch.unique_consecutive(ordered)
     if distinct.numel() <= k:
@@ -70,7 +70,7 @@ def kmeans_1d(
 def nearest(values: Tensor, centroids: Tensor) -> Tensor:
     """Return, for each value, the index of the nearest of ascending `centroids`.
 
-    Halfway between two centroids the lower is taken.
+    Halfway between two centroids, the lower one is returned.
 
     >>> nearest(torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.0, 1.0]))
     tensor([0, 0, 1])
@@ -81,7 +81,7 @@ def nearest(values: Tensor, centroids: Tensor) -> Tensor:
 
 
 def _start(ordered: Tensor, k: int, init: KMeansInit, seed: int) -> Tensor:
-    """Return `k` ascending centroids to start from, of more than `k` values."""
+    """Return `k` initial, ascending centroids for more than `k` values."""
     count = ordered.numel()
     if init == "linear":
         first, last = float(ordered[0]), float(ordered[-1])
@@ -95,7 +95,7 @@ def _start(ordered: Tensor, k: int, init: KMeansInit, seed: int) -> Tensor:
 
 
 def _step(ordered: Tensor, before: Tensor, centroids: Tensor) -> Tensor:
-    """Return each centroid moved to the mean of its values; one without values stays."""
+    """Return each centroid moved to the mean of its values; empty ones do not move."""
     borders = _borders(ordered, centroids)
     counts = borders.diff()
     sums = before[borders].diff()

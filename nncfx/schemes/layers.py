@@ -1,4 +1,4 @@
-"""Which layers of a model a scheme touches, and their raw parameters."""
+"""Selects the layers of a model that a scheme changes, and their raw parameters."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,17 +27,17 @@ LAYER_KINDS: Final[Mapping[str, tuple[type[nn.Module], ...]]] = MappingProxyType
         "rnn": (nn.RNN, nn.RNNCell),
     }
 )
-"""The kinds of layers that schemes on single weights know, by name."""
+"""The kinds of layers for schemes on single weights, by name."""
 
 CONDENSA_LAYERS: Final = ("linear", "conv2d")
-"""The kinds that Condensa's own schemes look at."""
+"""The kinds of layers of Condensa's own schemes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Layer:
-    """A weight of a leaf module, with its bias; both raw (no hook stands between).
+    """A weight of a leaf module, with its bias; both raw (without hooks).
 
-    A recurrent module is several layers: one for each of its weight matrices.
+    A recurrent module is several layers, one for each weight matrix.
 
     Attributes:
         name: Dotted name of the module; "" for the root.
@@ -55,10 +55,10 @@ class Layer:
 
 
 def kinds_of(layers: Iterable[str]) -> tuple[type[nn.Module], ...]:
-    """Return the module types that the names in `layers` stand for.
+    """Return the module types for the names in `layers`.
 
     Raises:
-        ArgumentError: there is no name, or one that `LAYER_KINDS` does not know.
+        ArgumentError: there is no name, or a name is not in `LAYER_KINDS`.
 
     >>> kinds_of(["linear", "gru"])
     (<class 'torch.nn.modules.linear.Linear'>, <class 'torch.nn.modules.rnn.GRU'>, \
@@ -69,19 +69,24 @@ def kinds_of(layers: Iterable[str]) -> tuple[type[nn.Module], ...]:
         require_known("kind of layer", name, LAYER_KINDS)
     if not names:
         raise ArgumentError(
-            "layers is empty, so that the scheme would compress nothing. Use some of "
+            "layers is empty, so the scheme would compress nothing. Use some of "
             f"{', '.join(LAYER_KINDS)}."
         )
     return tuple(kind for name in names for kind in LAYER_KINDS[name])
 
 
 def turned_kinds() -> tuple[type[nn.Module], ...]:
-    """Return the linear layers whose columns make the outputs: `Conv1D` of transformers (GPT-2).
+    """Return linear layers whose columns are the outputs: `Conv1D` of transformers (GPT-2).
 
-    Nothing where transformers is not imported, since no model has such a layer then.
+    Empty if transformers is not imported, since no model has such a layer then.
     """
     found = sys.modules.get("transformers.pytorch_utils")
     return () if found is None else (found.Conv1D,)
+
+
+def outputs_first(module: nn.Module, weight: Tensor) -> Tensor:
+    """Return the weight of `module`, or a view of it, with a row for each output."""
+    return weight.T if isinstance(module, turned_kinds()) else weight
 
 
 def select_layers(
@@ -91,17 +96,17 @@ def select_layers(
     exact: bool = False,
     ignored: Iterable[str] = (),
 ) -> list[Layer]:
-    """Return the layers of `model` that are of one of `kinds`, in module order.
+    """Return the layers of `model` whose type is one of `kinds`, in module order.
 
     Args:
         model: The model; may be a single layer.
         kinds: Module types.
-        exact: Whether subclasses of the kinds are left out, as their forward may be another. A
-            wrapped module counts as what it was.
+        exact: Whether to leave out subclasses of the kinds, as their forward may differ. A wrapped
+            module counts as its original class.
         ignored: Dotted module names to leave out, or `{re}` patterns searched in them.
 
     Raises:
-        GraphError: an entry of `ignored` matches no module, or is no regular expression.
+        GraphError: an entry of `ignored` matches no module, or is not a valid regular expression.
         CompressionError: a layer has no plain weight (parametrized, lazy or of another library).
     """
     left_out = matching_modules(model, ignored)
@@ -124,18 +129,18 @@ def layer_parameters(layers: Iterable[Layer], *, biases: bool) -> Iterator[nn.Pa
 
 
 def parameter_names(model: nn.Module, parameters: Iterable[Tensor]) -> frozenset[str]:
-    """Return the dotted names that `model` has for `parameters` (one for a shared parameter)."""
+    """Return the dotted names of `parameters` in `model` (one for a shared parameter)."""
     wanted = {id(parameter) for parameter in parameters}
     return frozenset(name for name, p in model.named_parameters() if id(p) in wanted)
 
 
 def matching_modules(model: nn.Module, patterns: Iterable[str]) -> frozenset[str]:
-    """Return the dotted names of the modules that at least one of `patterns` selects.
+    """Return the dotted names of the modules that match at least one of `patterns`.
 
     A pattern is an exact dotted name, or `{re}` and a regular expression searched in the name.
 
     Raises:
-        GraphError: a pattern matches no module, or is no regular expression.
+        GraphError: a pattern matches no module, or is not a valid regular expression.
     """
     names = [name for name, _ in model.named_modules()]
     found: set[str] = set()
@@ -143,8 +148,8 @@ def matching_modules(model: nn.Module, patterns: Iterable[str]) -> frozenset[str
         hits = [name for name in names if _selects(pattern, name)]
         if not hits:
             raise GraphError(
-                f"'{pattern}' in ignored matches no module, so that nothing would be left out. "
-                f"Use a dotted name of model.named_modules().{did_you_mean(pattern, names)}"
+                f"'{pattern}' in ignored matches no module, so nothing would be left out. Use a "
+                f"dotted name of model.named_modules().{did_you_mean(pattern, names)}"
             )
         found.update(hits)
     return frozenset(found)

@@ -1,9 +1,9 @@
-"""LowRank: weights of few singular values, and the two thin layers that compute with them."""
+"""LowRank: projects weights to low rank, and splits layers into two thin ones."""
 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,30 +11,34 @@ from typing_extensions import override
 
 from nncfx.errors import ArgumentError, CompressionError
 from nncfx.float64 import in_float64
-from nncfx.schemes.layers import CONDENSA_LAYERS, Layer, kinds_of, select_layers
+from nncfx.schemes.layers import (
+    CONDENSA_LAYERS,
+    Layer,
+    kinds_of,
+    outputs_first,
+    select_layers,
+    turned_kinds,
+)
 from nncfx.schemes.masks.exact_masks import check_at_least, check_level
 from nncfx.schemes.weight_scheme import WeightScheme
 from nncfx.tracing.calls.model_copy import copy_of
-
-_FACTORS: Final = (nn.Linear, nn.Conv2d)
+from nncfx.tracing.calls.tensors import own_tensors
 
 
 @dataclass(frozen=True, kw_only=True)
 class LowRank(WeightScheme):
     """Projects each weight, an `o x m` matrix of its rows, onto the nearest one of lower rank.
 
-    Nearest in the Euclidean norm: the smallest singular values go. The rank is given, or follows
-    from the energy that stays, or, of neither, from the level: the largest rank whose two factors
-    have at most the fraction `1 - level` of the weight's entries, at least 1. A weight that has no
-    more than that rank by its shape is left alone, bitwise. Weights keep their shape, and hence
-    their footprint; `factorize` makes two thin layers of each.
+    Nearest in the Euclidean norm: the smallest singular values are dropped. The rank is given, or
+    chosen by the energy to keep, or, if neither is set, by the level: the largest rank whose two
+    factors have at most the fraction `1 - level` of the weight's entries, at least 1. A weight
+    whose shape allows no larger rank is left unchanged, bitwise. Weights keep their shape, and
+    hence their footprint; `factorize` splits each into two thin layers.
 
     Attributes:
-        rank: The rank of every weight, at least 1; the level does not matter then.
-        energy: The fraction of the sum of squared singular values that stays, in (0, 1]; the level
-            does not matter then.
-        ignored: Dotted names of modules to leave alone, or `{re}` patterns.
-        layers: Kinds of layers, by their names in `LAYER_KINDS`.
+        rank: The rank of every weight, at least 1; the level is then ignored.
+        energy: The fraction of the sum of squared singular values to keep, in (0, 1]; the level is
+            then ignored.
 
     Raises:
         ArgumentError: rank or energy is out of range, both are given, or a kind is not known.
@@ -103,7 +107,7 @@ def rank_of_level(shape: tuple[int, int], level: float) -> int:
 def rank_of_energy(singular_values: Tensor, energy: float) -> int:
     """Return the least rank at which the largest squared `singular_values` reach `energy`.
 
-    `energy` is a fraction of their sum, in (0, 1]; values descend. At least 1, also of zeros.
+    `energy` is a fraction of their sum, in (0, 1]; values descend. At least 1, also for zeros.
 
     >>> rank_of_energy(torch.tensor([3.0, 2.0, 1.0]), 0.9)
     2
@@ -117,7 +121,7 @@ def rank_of_energy(singular_values: Tensor, energy: float) -> int:
 def truncate_rank(matrix: Tensor, rank: int) -> Tensor:
     """Return the `o x m` matrix of at most `rank` that is nearest to `matrix`, in its dtype.
 
-    A matrix with no more rows or columns than `rank` is returned as it is.
+    A matrix with no more rows or columns than `rank` is returned unchanged.
     """
     if rank >= min(matrix.shape):
         return matrix
@@ -128,31 +132,32 @@ def truncate_rank(matrix: Tensor, rank: int) -> Tensor:
 def factorize(
     model: nn.Module, *, tolerance: float = 1e-5, ignored: Iterable[str] = ()
 ) -> nn.Module:
-    """Return a copy of `model` whose layers of low rank are two thin layers in a row.
+    """Return a copy of `model` with each low-rank layer replaced by two thin layers in a row.
 
-    A linear layer becomes two; a convolution (of one group) one to `rank` channels and a
-    `1 x 1` convolution after it. A layer stays where the two would have no fewer weights, and
-    where the model shares its weight or reads it by name (a recurrent cell). The factors' product
-    is the weight, but for rounding; names change from `fc.weight` to `fc.0.weight`, `fc.1.weight`.
+    A linear layer (GPT-2's, too) becomes two of `nn.Linear`; a convolution (of one group) becomes
+    a convolution to `rank` channels and a `1 x 1` convolution. A layer is kept if the two would
+    have no fewer weights, or if the model shares its weight or reads it by name (a recurrent
+    cell). The product of the factors equals the weight up to rounding; names change from
+    `fc.weight` to `fc.0.weight`, `fc.1.weight`.
 
     Args:
-        model: What `LowRank` compressed; it stays as it is.
-        tolerance: Singular values up to that fraction of the largest count as zero.
+        model: A model that `LowRank` compressed; not changed.
+        tolerance: Singular values up to this fraction of the largest count as zero.
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
 
     Raises:
         GraphError: an entry of `ignored` matches no module.
-        CompressionError: `model` is wrapped; hooks stand on the weights that would go.
+        CompressionError: `model` is wrapped; its weights have hooks that would be lost.
     """
     result = copy_of(model)
     layers = [
-        one for one in select_layers(result, _FACTORS, exact=True, ignored=ignored) if one.name
+        one for one in select_layers(result, _kinds(), exact=True, ignored=ignored) if one.name
     ]
     readers = [id(p) for m in result.modules() for p in m.parameters(recurse=False)]
     for layer in layers:
-        if type(layer.module) not in _FACTORS:
+        if type(layer.module) not in _kinds():
             raise CompressionError(
-                f"'{layer.name}' carries hooks of nncfx, which would lose the weight they stand "
+                f"'{layer.name}' carries hooks of nncfx, which would lose the weight they act "
                 "on. Strip the model first: factorize(nncfx.strip(model))."
             )
         if readers.count(id(layer.weight)) == 1 and not _is_grouped(layer.module):
@@ -163,19 +168,29 @@ def factorize(
 
 
 def factorize_again(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Put two thin layers, in place and without values yet, where `shapes` of a file have them.
+    """Insert two thin layers, in place and without values yet, where `shapes` of a file has them.
 
     Args:
-        model: A fresh dense one.
-        shapes: Of the tensors that `factorize` left, by name; what no layer can be is passed over.
+        model: A fresh dense model.
+        shapes: Shapes of the tensors after `factorize`, by name; names that fit no layer are
+            ignored.
     """
     for name, module in list(model.named_modules()):
         first, second = (shapes.get(f"{name}.{one}.weight", ()) for one in (0, 1))
-        if not isinstance(module, _FACTORS) or type(module) not in _FACTORS or not name:
+        if type(module) not in _kinds() or not name:
             continue
-        if first and second and 0 < first[0] <= min(module.weight.flatten(1).shape):
+        if first and second and 0 < first[0] <= min(_matrix(module).shape):
             pair = nn.Sequential(*_thin_layers(module, first[0]))
             model.set_submodule(name, pair.train(module.training))
+
+
+def _kinds() -> tuple[type[nn.Module], ...]:
+    return nn.Linear, nn.Conv2d, *turned_kinds()
+
+
+def _matrix(module: nn.Module) -> Tensor:
+    """Return the weight, `o x m`."""
+    return outputs_first(module, own_tensors(module)["weight"].detach()).flatten(1)
 
 
 def _is_grouped(module: nn.Module) -> bool:
@@ -183,8 +198,7 @@ def _is_grouped(module: nn.Module) -> bool:
 
 
 def _pair(layer: Layer, tolerance: float) -> nn.Sequential | None:
-    assert isinstance(layer.module, _FACTORS), "select_layers was asked for these"  # noqa: S101 (impossible)
-    matrix = layer.weight.detach().flatten(1)
+    matrix = _matrix(layer.module)
     left, values, right = _svd(matrix)
     rank = max(1, int((values > tolerance * values[0]).sum()))
     if rank * sum(matrix.shape) >= matrix.numel():
@@ -200,23 +214,25 @@ def _pair(layer: Layer, tolerance: float) -> nn.Sequential | None:
 
 
 def _thin_layers(
-    module: nn.Linear | nn.Conv2d, rank: int
+    module: nn.Module, rank: int
 ) -> tuple[nn.Linear, nn.Linear] | tuple[nn.Conv2d, nn.Conv2d]:
-    biased = module.bias is not None
-    device, dtype = module.weight.device, module.weight.dtype
-    if isinstance(module, nn.Linear):
+    own = own_tensors(module)
+    weight, biased = own["weight"], "bias" in own
+    device, dtype = weight.device, weight.dtype
+    if not isinstance(module, nn.Conv2d):
+        outputs, inputs = _matrix(module).shape
         return (
-            nn.Linear(module.in_features, rank, bias=False, device=device, dtype=dtype),
-            nn.Linear(rank, module.out_features, bias=biased, device=device, dtype=dtype),
+            nn.Linear(inputs, rank, bias=False, device=device, dtype=dtype),
+            nn.Linear(rank, outputs, bias=biased, device=device, dtype=dtype),
         )
     first = copy_of(module)
     first.out_channels, first.bias = rank, None
-    first.weight = nn.Parameter(module.weight.new_empty(rank, *module.weight.shape[1:]))
+    first.weight = nn.Parameter(weight.new_empty(rank, *weight.shape[1:]))
     second = nn.Conv2d(rank, module.out_channels, 1, bias=biased, device=device, dtype=dtype)
     return first, second
 
 
 def _svd(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    # double precision, so that what was cut off stays below the rounding of the weights
+    # double precision, so the truncated part stays below the rounding of the weights
     left, values, right = torch.linalg.svd(in_float64(matrix), full_matrices=False)
     return left, values, right

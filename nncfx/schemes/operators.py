@@ -1,8 +1,7 @@
-"""Condensa's operators on one tensor: what is below a threshold goes, or a dtype changes.
+"""Condensa's operators on one tensor: thresholding and dtype conversion.
 
-All are pure: tensors in, new tensors out. A threshold is inclusive (`>=` stays, so that ties
-at the threshold all survive). Source: Condensa (Joseph et al. 2020), section 3.1, and the
-behaviour of its library.
+All are pure: tensors in, new tensors out. A threshold is inclusive: entries equal to it are kept.
+Source: Condensa (Joseph et al. 2020), section 3.1, and the behaviour of its library.
 """
 
 import math
@@ -28,7 +27,7 @@ _INT8_CODES = 127
 
 
 def density(tensor: Tensor) -> float:
-    """Return the fraction of non-zero entries; 0.0 of an empty tensor.
+    """Return the fraction of non-zero entries; 0.0 for an empty tensor.
 
     >>> density(torch.tensor([0.0, 1.0, 2.0, 3.0]))
     0.75
@@ -44,7 +43,7 @@ def sparsity(tensor: Tensor) -> float:
 def level_to_density(level: float) -> float:
     """Return Condensa's density, `1 - level`, without the rounding of binary floats.
 
-    Decimal arithmetic makes level 0.9 of 10 entries keep one, where `int((1 - 0.9) * 10)` is 0.
+    With decimal arithmetic, level 0.9 of 10 entries keeps one; `int((1 - 0.9) * 10)` is 0.
 
     >>> level_to_density(0.9)
     0.1
@@ -57,7 +56,7 @@ def threshold(values: Tensor, density: float) -> float:
 
     Args:
         values: Weights or scores of any shape, n in all.
-        density: Fraction that shall reach the threshold, in (0, 1].
+        density: Fraction of values that must reach the threshold, in (0, 1].
 
     Raises:
         CompressionError: the count is zero, or a value is NaN.
@@ -90,12 +89,12 @@ def prune(weight: Tensor, threshold: float) -> Tensor:
 
 
 def block_scores(weight: Tensor, block_size: Sequence[int], criterion: Criterion) -> Tensor:
-    """Return the score of every block of `weight`, shaped as the grid of blocks.
+    """Return the score of every block of `weight`, in the shape of the grid of blocks.
 
     Args:
         weight: Any number of axes.
         block_size: Extent of a block along each axis; each divides the weight's.
-        criterion: How the weights of one block become one score.
+        criterion: Reduces the weights of one block to one score.
 
     Raises:
         ArgumentError: the block does not tile the weight.
@@ -125,10 +124,10 @@ def block_mask(
     criterion: Criterion = "l2norm",
     align: int | None = None,
 ) -> Tensor:
-    """Return the mask, shaped as `weight`, of the blocks whose score reaches `threshold`.
+    """Return the mask, in the shape of `weight`, of the blocks whose score reaches `threshold`.
 
-    With `align`, the number of blocks that stay is rounded down to a multiple of it (which may
-    be none), and those of largest score stay; of equal ones the earlier.
+    With `align`, the number of kept blocks is rounded down to a multiple of it (possibly 0), and
+    those of largest score are kept; among equal ones the earlier.
 
     Raises:
         ArgumentError: the block does not tile the weight, or the weight has fewer than `align`
@@ -191,7 +190,7 @@ def filter_prune(
     """Return an `o x i x k x k` weight, and its bias, with weak filters set to zero.
 
     Raises:
-        ArgumentError: the weight has not 4 axes, or as `block_mask`.
+        ArgumentError: the weight does not have 4 axes, or as `block_mask`.
     """
     if weight.ndim != 4:  # noqa: PLR2004 (o x i x k x k)
         raise ArgumentError(
@@ -212,7 +211,7 @@ def neuron_prune(
     """Return an `o x i` weight, and its bias, with weak rows set to zero.
 
     Raises:
-        ArgumentError: the weight has not 2 axes, or as `block_mask`.
+        ArgumentError: the weight does not have 2 axes, or as `block_mask`.
     """
     if weight.ndim != 2:  # noqa: PLR2004 (o x i)
         raise ArgumentError(
@@ -223,7 +222,7 @@ def neuron_prune(
 
 
 def float_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """Return the torch dtype of a name ("float16", "bfloat16", "float32", "float64").
+    """Return the torch dtype for a name ("float16", "bfloat16", "float32", "float64").
 
     Raises:
         ArgumentError: not one of these.
@@ -253,11 +252,11 @@ def quantize(tensor: Tensor, dtype: str | torch.dtype) -> Tensor:
 
 
 def int8_grid(weight: Tensor) -> Tensor:
-    """Return an `o x ...` weight rounded to `-127 .. 127` steps, one step for each of its o rows.
+    """Return an `o x ...` weight rounded to `-127 .. 127` steps, with one step per row.
 
-    The step is the row's largest magnitude over 127, as a float32 by which files multiply codes,
-    so that zero is a code and the largest entry is 127 steps; a row of zeros stays. Ties go to
-    even. Rounding again changes nothing, bitwise, for float32 and narrower.
+    The step is the row's largest magnitude over 127, as the float32 by which files multiply codes,
+    so zero is a code and the largest entry is 127 steps; a row of zeros is unchanged. Ties round
+    to even. Rounding again changes nothing, bitwise, for float32 and narrower.
 
     Raises:
         CompressionError: an entry is not finite.
@@ -271,14 +270,14 @@ def int8_grid(weight: Tensor) -> Tensor:
             "to finite weights first."
         )
     rows = in_float64(weight.detach()).flatten(1)
-    # of 127 of these steps, rounded, the same step is found again
+    # the same step is found again from 127 of these steps, rounded
     step = in_float64((rows.abs().amax(1, keepdim=True) / _INT8_CODES).float())
-    codes = torch.where(step > 0, rows / step, 0.0).round() + 0.0  # without -0.0
+    codes = torch.where(step > 0, rows / step, 0.0).round() + 0.0  # no -0.0
     return (codes * step).float().view(weight.shape).to(weight)
 
 
 def dequantize(tensor: Tensor, dtype: str | torch.dtype = torch.float32) -> Tensor:
-    """Return `tensor` in `dtype`; its values stay on the grid they were rounded to.
+    """Return `tensor` in `dtype`; its values stay on the grid.
 
     Raises:
         ArgumentError: `dtype` is not a floating dtype.

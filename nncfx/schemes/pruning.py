@@ -19,16 +19,16 @@ from nncfx.schemes.weight_scheme import WeightScheme
 class Prune(WeightScheme):
     """Unstructured pruning: zeroes the smallest weights of the whole model.
 
-    One threshold holds for all layers of the chosen kinds (subclasses excluded): the
-    `floor((1 - level) * n)`-th largest magnitude of their n weights; weights equal to it stay.
-    Biases and all other layers are untouched. A whole layer may become zero.
+    All layers of the chosen kinds (subclasses excluded) share one threshold: the `floor((1 -
+    level) * n)`-th largest magnitude of their n weights; weights equal to it are kept. Biases and
+    other layers do not change. A whole layer may become zero.
 
     Attributes:
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
         layers: Kinds of layers, by their names in `LAYER_KINDS`; by default Condensa's.
 
     Raises:
-        ArgumentError: a kind of layer is not known.
+        ArgumentError: a kind of layer is unknown.
 
     Source: Condensa (Joseph et al. 2020), Table 1.
     """
@@ -55,17 +55,17 @@ class Prune(WeightScheme):
 class BlockPrune(WeightScheme):
     """Block pruning: zeroes the weakest blocks of weights of the whole model.
 
-    One threshold holds for the blocks of all layers of the chosen kinds (subclasses excluded), as
-    in `Prune`. Biases are untouched.
+    The blocks of all layers of the chosen kinds (subclasses excluded) share one threshold, as in
+    `Prune`. Biases do not change.
 
     Attributes:
-        criteria: How the weights of a block become its score.
+        criteria: Reduces the weights of a block to its score.
         bs: Extents of a block, one for each axis of the weight; or one number for all axes.
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
         layers: Kinds of layers, by their names in `LAYER_KINDS`; by default linear, as Condensa.
 
     Raises:
-        ArgumentError: the block size, the criterion or a kind of layer is not admissible.
+        ArgumentError: the block size, the criterion or a kind of layer is invalid.
 
     Source: Condensa (Joseph et al. 2020), Table 1.
     """
@@ -113,10 +113,10 @@ class BlockPrune(WeightScheme):
 
 
 def _layers_to_prune(scheme: Scheme, layers: list[Layer]) -> list[Layer]:
-    """Return `layers`, of those that share a weight (an embedding and its decoder) the first."""
+    """Return `layers`, only the first of those that share a weight (embedding and decoder)."""
     if not layers:
         raise CompressionError(
-            f"{scheme!r} finds no layer that it could prune, so that every level would give the "
-            "same model. Check the model, `layers` and `ignored`, or choose another scheme."
+            f"{scheme!r} finds no layer that it could prune, so every level would give the same "
+            "model. Check the model, `layers` and `ignored`, or choose another scheme."
         )
     return list({id(layer.weight): layer for layer in reversed(layers)}.values())[::-1]

@@ -1,4 +1,4 @@
-"""Quantize: weights in a narrower dtype."""
+"""Quantize: rounds weights to a narrower dtype."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,23 +26,22 @@ _INT8 = "int8"
 class Quantize(WeightScheme):
     """Rounds the layers of the chosen kinds (subclasses excluded) to a narrower dtype.
 
-    Of a floating dtype, compressed weights and biases have it, so that the module computes in it;
-    decompressed, they have `restore` again and their values stay on the grid of `dtype`.
+    With a floating dtype, compressed weights and biases have that dtype and the module computes in
+    it; `decompress` converts them back to `restore`, and their values stay on the grid of `dtype`.
 
-    Of "int8", weights are put on `operators.int8_grid`, one step per output channel (per
-    input of a linear layer whose columns make the outputs, as files hold it), and keep the dtype
-    that they have, for no module computes with bare integers; biases are untouched. Does not
-    depend on the level.
+    With "int8", weights are rounded to `operators.int8_grid`, with one step per output channel
+    (per input of a linear layer whose columns are the outputs, as in files), and keep their dtype,
+    since no module computes with bare integers; biases do not change. Does not depend on the
+    level.
 
     Attributes:
-        dtype: "float16", "bfloat16" or "int8" ("float32" and "float64" are known, too), or a
-            torch dtype.
-        restore: The dtype that `decompress` gives back, of a floating dtype.
+        dtype: "float16", "bfloat16" or "int8" (also "float32" and "float64"), or a torch dtype.
+        restore: The dtype after `decompress`, for a floating dtype.
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
         layers: Kinds of layers, by their names in `LAYER_KINDS`.
 
     Raises:
-        ArgumentError: a dtype or a kind of layer is not known.
+        ArgumentError: a dtype or a kind of layer is unknown.
 
     Source: Condensa (Joseph et al. 2020), Table 1.
     """
@@ -92,7 +91,7 @@ class Quantize(WeightScheme):
 
 
 def _recast(parameter: nn.Parameter, values: torch.Tensor) -> None:
-    """Give `parameter` values of another dtype, keeping its identity (it may be shared)."""
+    """Set values of another dtype in `parameter`, keeping its identity (it may be shared)."""
     if parameter.dtype != values.dtype:
-        parameter.grad = None  # a gradient of the old dtype fits no longer
+        parameter.grad = None  # a gradient of the old dtype no longer fits
     parameter.data = values

@@ -1,4 +1,4 @@
-"""What a scheme is: Condensa's pair of maps, Pi (compress) and Delta (decompress)."""
+"""The base class of schemes: Condensa's pair of maps, Pi (compress) and Delta (decompress)."""
 
 from abc import ABC, abstractmethod
 
@@ -8,11 +8,11 @@ from nncfx.graph.channels import Channels
 
 
 class Scheme(ABC):
-    """A compression map over a model; it knows how, the level says how much.
+    """A compression map over a model; the scheme defines how, the level how much.
 
-    A scheme holds settings only. The same object serves direct compression, the C step of L-C
-    and the storage codec. Both maps change the parameters of the module they are given, in place
-    and outside autograd: copy the model first if it is to be kept.
+    A scheme holds settings only. The same object serves direct compression, the C step of L-C and
+    the storage codec. Both maps change the parameters of the given module, in place and outside
+    autograd: copy the model first to keep it.
 
     Source: Condensa (Joseph et al. 2020), section 3; Carreira-Perpinan and Idelbayev (2018).
     """
@@ -22,13 +22,13 @@ class Scheme(ABC):
         """Project the parameters of `model` onto the compressed set (Pi), in place.
 
         Args:
-            model: The model; its raw parameters change, hooks do not see it.
-            level: Fraction that is removed, in [0, 1). At level 0 pruning schemes change nothing,
+            model: The model; its raw parameters change, without its hooks.
+            level: Fraction to remove, in [0, 1). At level 0 pruning schemes change nothing,
                 bitwise. Quantize and Cluster do not depend on the level.
 
         Raises:
             ArgumentError: the level is out of range.
-            CompressionError: the model cannot be compressed so.
+            CompressionError: this scheme cannot compress the model.
         """
 
     @abstractmethod
@@ -39,10 +39,10 @@ class Scheme(ABC):
         """
 
     def decompress(self, model: nn.Module) -> None:  # noqa: B027 (most schemes keep the dtype)
-        """Give compressed parameters their working dtype again (Delta), in place.
+        """Restore the working dtype of compressed parameters (Delta), in place.
 
-        The values stay compressed: `compress` after `decompress` changes nothing. Pruning
-        schemes have nothing to undo.
+        The values stay compressed: `compress` after `decompress` changes nothing. Pruning schemes
+        have nothing to undo.
         """
 
     def bind(self, channels: Channels) -> "Scheme":  # noqa: ARG002 (structured schemes use it)

@@ -1,4 +1,4 @@
-"""Structured pruning: whole filters, neurons, or channel groups go."""
+"""Structured pruning: removes whole filters, neurons, or channel groups."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
@@ -15,8 +15,10 @@ from nncfx.schemes.layers import (
     Layer,
     layer_parameters,
     matching_modules,
+    outputs_first,
     parameter_names,
     select_layers,
+    turned_kinds,
 )
 from nncfx.schemes.masks import exact_masks
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
@@ -31,33 +33,33 @@ _CONVOLUTIONS: Final = (
     nn.ConvTranspose2d,
     nn.ConvTranspose3d,
 )
-_LISTED: Final = 3  # fixed sets that a message names; a transformer has dozens
+_LISTED: Final = 3  # fixed sets in a message; a transformer has dozens
 
 
 @dataclass(frozen=True)
 class RowPrune(Scheme):
-    """What filter, neuron and structure pruning share; they differ in the layers they look at.
+    """Base class of filter, neuron and structure pruning, which differ in the layers they prune.
 
-    Unbound, a scheme is Condensa's: one threshold for the rows of all its layers (subclasses
-    included), the `floor((1 - level) * rows)`-th largest score; rows equal to it stay; biases of
-    rows that go are zeroed. Thinning can seldom remove such rows, since a later norm or a skip
-    connection may bring them back to life, and a whole layer may become zero.
+    Unbound, a scheme is Condensa's: all its layers (subclasses included) share one threshold for
+    rows, the `floor((1 - level) * rows)`-th largest score; rows equal to it are kept; biases of
+    removed rows are zeroed. Thinning can seldom remove such rows, since a later norm or a skip
+    connection can make them non-zero again, and a whole layer may become zero.
 
-    Bound to `channels`, whole channel groups go: groups are ranked by the score of their
-    producers over the mean of their set; producer rows, biases, norm weights and biases and
-    consumer columns become zero, so that thinning removes them exactly. No set is emptied.
-    `level` is then the fraction of the groups of the sets that the scheme looks at.
+    Bound to `channels`, the scheme removes whole channel groups: groups are ranked by the score of
+    their producers over the mean of their set; producer rows, biases, norm weights and biases and
+    consumer columns become zero, so thinning removes them exactly. No set is emptied. `level` is
+    then the fraction of the groups of the sets that the scheme prunes.
 
     Attributes:
-        criteria: How the weights of a row become its score.
-        align: Kept counts are multiples of it. Bound, those of sets that lose groups are rounded
-            up, so that never more goes than the level; unbound, those of each layer are rounded
-            down, as Condensa does, so that more may be removed. None: any count.
-        prune_bias: Whether biases go with their rows (unbound only; bound, they always do).
-        normalize: Whether scores are divided by their set's mean (bound only).
+        criteria: Reduces the weights of a row to its score.
+        align: Kept counts are multiples of it. Bound, counts of sets that lose groups are rounded
+            up, so the level is never exceeded; unbound, counts of each layer are rounded down, as
+            in Condensa, so more may be removed. None: any count.
+        prune_bias: Whether to prune biases with their rows (unbound only; bound, always).
+        normalize: Whether to divide scores by the mean of their set (bound only).
         channels: The channel analysis; set it with `bind`.
         ignored: Dotted names of modules to leave alone, or `{re}` patterns. Bound, a set is left
-            alone when one of its producers is.
+            alone if one of its producers is.
 
     Source: Condensa (Joseph et al. 2020), Table 1.
     """
@@ -76,12 +78,12 @@ class RowPrune(Scheme):
     @property
     @abstractmethod
     def kinds(self) -> tuple[type[nn.Module], ...]:
-        """The layers whose rows go when the scheme is not bound."""
+        """The layers whose rows an unbound scheme prunes."""
 
     @property
     @abstractmethod
     def producer_kinds(self) -> tuple[type[nn.Module], ...]:
-        """The modules that may produce the channels of a set that a bound scheme prunes."""
+        """The modules that can produce the channels of a set that a bound scheme prunes."""
 
     @property
     @override
@@ -111,7 +113,7 @@ class RowPrune(Scheme):
         return parameter_names(model, touched)
 
     def _layers(self, model: nn.Module) -> list[Layer]:
-        return select_layers(model, self.kinds, ignored=self.ignored)
+        return select_layers(model, _with_turned(self.kinds), ignored=self.ignored)
 
     def _compress_rows(self, model: nn.Module, level: float) -> None:
         layers = self._layers(model)
@@ -129,22 +131,23 @@ class RowPrune(Scheme):
                 self._zero_rows(layer, limit)
 
     def _scores(self, layer: Layer) -> Tensor:
-        rows = layer.weight.detach().flatten(1)
+        rows = outputs_first(layer.module, layer.weight.detach()).flatten(1)
         return resolve_criterion(self.criteria)(rows)
 
     def _zero_rows(self, layer: Layer, limit: float) -> None:
-        if self.align is not None and layer.weight.shape[0] < self.align:
+        weight = outputs_first(layer.module, layer.weight)
+        if self.align is not None and weight.shape[0] < self.align:
             raise CompressionError(
-                f"'{layer.name}' has {layer.weight.shape[0]} rows, fewer than align, which is "
+                f"'{layer.name}' has {weight.shape[0]} rows, fewer than align, which is "
                 f"{self.align}. Lower align, or ignore the layer: ignored=('{layer.name}',)."
             )
-        keep = operators.row_mask(layer.weight, limit, self.criteria, self.align)
-        layer.weight.masked_fill_(~keep.view(-1, *[1] * (layer.weight.ndim - 1)), 0)
+        keep = operators.row_mask(weight, limit, self.criteria, self.align)
+        weight.masked_fill_(~keep.view(-1, *[1] * (weight.ndim - 1)), 0)
         if self.prune_bias and layer.bias is not None:
             layer.bias.masked_fill_(~keep, 0)
 
     def _sets(self, model: nn.Module, channels: Channels) -> tuple[GroupSet, ...]:
-        """Return the prunable sets that the scheme looks at."""
+        """Return the prunable sets that the scheme prunes."""
         ignored = matching_modules(model, self.ignored)
         chosen = tuple(
             group_set
@@ -158,13 +161,14 @@ class RowPrune(Scheme):
         raise CompressionError(
             f"{type(self).__name__} finds no channels that it could prune. "
             f"Fixed are {'; '.join(reasons[:_LISTED]) or 'none'}{more}. Choose a scheme for "
-            "other layers (FilterPrune: convolutions, NeuronPrune: linear layers), or Prune()."
+            "other layers (FilterPrune: convolutions, NeuronPrune: linear layers, StructurePrune: "
+            "all), or Prune()."
         )
 
     def _is_chosen(self, model: nn.Module, group_set: GroupSet) -> bool:
-        """Return whether a bound scheme prunes the groups of `group_set`, if it may."""
+        """Return whether a bound scheme prunes the groups of `group_set`, if they are prunable."""
         modules = [model.get_submodule(name) for name in _producers(group_set)]
-        return all(isinstance(module, self.producer_kinds) for module in modules)
+        return all(isinstance(module, _with_turned(self.producer_kinds)) for module in modules)
 
     def _compress_groups(self, model: nn.Module, sets: tuple[GroupSet, ...], level: float) -> None:
         if exact_masks.check_level(level) == 0:
@@ -179,7 +183,7 @@ class RowPrune(Scheme):
 
 @dataclass(frozen=True)
 class FilterPrune(RowPrune):
-    """Prunes filters of convolutions: unbound those of `nn.Conv2d`, bound those of any."""
+    """Prunes filters of convolutions: unbound of `nn.Conv2d`, bound of any convolution."""
 
     @property
     @override
@@ -194,7 +198,7 @@ class FilterPrune(RowPrune):
 
 @dataclass(frozen=True)
 class NeuronPrune(RowPrune):
-    """Prunes neurons (rows) of `nn.Linear` layers."""
+    """Prunes neurons of linear layers, GPT-2's too: rows, or columns where these are outputs."""
 
     @property
     @override
@@ -211,7 +215,7 @@ class NeuronPrune(RowPrune):
 class StructurePrune(RowPrune):
     """Prunes filters and neurons with one threshold for both; bound, channels of any kind.
 
-    Unbound, scores are not normalised, so that large filters outlive small rows.
+    Unbound, scores are not normalised, so large filters are kept rather than small rows.
     """
 
     @property
@@ -223,6 +227,10 @@ class StructurePrune(RowPrune):
     @override
     def producer_kinds(self) -> tuple[type[nn.Module], ...]:
         return (nn.Module,)
+
+
+def _with_turned(kinds: tuple[type[nn.Module], ...]) -> tuple[type[nn.Module], ...]:
+    return (*kinds, *turned_kinds()) if nn.Linear in kinds else kinds
 
 
 def _producers(group_set: GroupSet) -> set[str]:

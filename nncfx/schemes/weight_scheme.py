@@ -17,13 +17,12 @@ from nncfx.schemes.scheme import Scheme
 
 
 class WeightScheme(Scheme):
-    """A scheme of weights: biases and layers of other kinds stay.
+    """A scheme of weights; biases and layers of other kinds do not change.
 
     Attributes:
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
         layers: Kinds of layers, by their names in `LAYER_KINDS`.
-        exact: Whether subclasses of layers are left alone, and linear ones whose columns make the
-            outputs.
+        exact: Whether subclasses of layers are left alone.
     """
 
     ignored: tuple[str, ...]
@@ -36,6 +35,6 @@ class WeightScheme(Scheme):
 
     def _layers(self, model: nn.Module) -> list[Layer]:
         kinds = kinds_of(self.layers)
-        if nn.Linear in kinds and not self.exact:
+        if nn.Linear in kinds:
             kinds += turned_kinds()
         return select_layers(model, kinds, exact=self.exact, ignored=self.ignored)

@@ -1,4 +1,4 @@
-"""Floats wide enough to be summed up."""
+"""Floats wide enough for sums."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 NARROW: Final = (torch.float16, torch.bfloat16)
-"""Floats of 16 bits: sums of the one overflow at 65504, those of the other stop growing."""
+"""16-bit floats: sums of float16 overflow at 65504, those of bfloat16 stop growing."""
 
 
 def wide(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Search for compression settings: sees only evaluate(level or candidate) -> measurement."""
+"""Search for compression settings, using only evaluate(level or candidate) -> measurement."""
 
 from nncfx.renamed import attribute
 from nncfx.search.early_stopping import should_stop_early

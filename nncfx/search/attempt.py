@@ -1,4 +1,4 @@
-"""One evaluation of a candidate: what came of it, or why it failed, and how long it took."""
+"""One evaluation of a candidate: its result or the reason of its failure, and its duration."""
 
 import dataclasses
 import datetime as dt
@@ -18,8 +18,8 @@ class Attempt(Generic[T]):
     """The outcome of one evaluation.
 
     Attributes:
-        value: what it returned; None when it raised.
-        error: why it failed ("ErrorType: message"); None when it did not.
+        value: the returned value; None if it raised.
+        error: why it failed ("ErrorType: message"); None if it did not.
         seconds: its wall-clock duration.
         started: when it began, ISO 8601 in UTC.
     """
@@ -31,12 +31,12 @@ class Attempt(Generic[T]):
 
 
 def attempt(evaluate: Callable[[], T], what: str) -> Attempt[T]:
-    """Return the outcome of calling `evaluate`; KeyboardInterrupt and SystemExit pass.
+    """Return the outcome of calling `evaluate`; KeyboardInterrupt and SystemExit propagate.
 
-    Of an error that is none of ours, or comes from one, the log has the traceback.
+    Errors that are not nncfx errors, or are caused by other errors, are logged with a traceback.
 
     Raises:
-        MachineError: memory, disk or device failed, which says nothing of the candidate; `what`
+        MachineError: memory, disk or a device failed, which is not the candidate's fault; `what`
             names the trial.
     """
     started = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
@@ -48,9 +48,9 @@ def attempt(evaluate: Callable[[], T], what: str) -> Attempt[T]:
             value = evaluate()
     except MachineError:
         raise
-    except Exception as reason:  # recorded and logged; the search goes on
+    except Exception as reason:  # recorded and logged; the search continues
         error = error_text(reason)
-        # what is raised on purpose says all; what users' code raised is found by its lines
+        # our own errors are self-explanatory; errors in user code need the traceback
         if not isinstance(reason, NNCFXError) or reason.__cause__ is not None:
             _LOGGER.warning("%s raised an error:", what, exc_info=True)
     seconds = round(time.perf_counter() - clock, 3)

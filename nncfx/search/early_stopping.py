@@ -1,4 +1,4 @@
-"""Early stopping: which trial can no longer become good enough."""
+"""Early stopping of trials that can no longer become good enough."""
 
 from collections.abc import Sequence
 
@@ -12,18 +12,18 @@ def should_stop_early(
     threshold: float,
     reference: float,
 ) -> bool:
-    """Say whether a trial that is under way has no prospect of reaching `threshold`.
+    """Return whether a running trial has no prospect of reaching `threshold`.
 
-    Finished trials tell which part of its distance from the reference a trial still makes up
-    after so many steps. One under way is hopeless when it has done at least half of the steps, and
-    would stay below the threshold even if it made up twice the largest part of all.
+    Finished trials show which part of its distance from the reference a trial still gains after a
+    given step. A running trial is hopeless if it has done at least half of the steps, and would
+    stay below the threshold even if it gained twice the largest such part.
 
     Args:
         metrics: the metric after each step so far, direct compression first.
-        finished: the same of earlier trials; those shorter than the longest were stopped
-            themselves, and are left out.
-        threshold: the metric that is asked for.
-        reference: the metric of the dense model, above which no trial is expected to end.
+        finished: the same of earlier trials; trials shorter than the longest were stopped early,
+            and are ignored.
+        threshold: the required metric.
+        reference: the metric of the dense model, which no trial is expected to exceed.
 
     >>> steps = [0.5, 0.7, 0.88, 0.885, 0.89]
     >>> should_stop_early([0.1, 0.2, 0.3], [steps], threshold=0.9, reference=0.92)

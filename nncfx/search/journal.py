@@ -1,4 +1,4 @@
-"""A file of JSON lines that survives the process: one header line, then one line per record."""
+"""A persistent file of JSON lines: one header line, then one line per record."""
 
 import json
 import logging
@@ -24,26 +24,27 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Journal(Closing):
-    """The records of one search, each on disk before the next is made.
+    """The records of one search, each on disk before the next is created.
 
     The first line is the header: format, version, and what must not change between runs. Each
     further line is one record, appended and fsync'ed. Opening an existing journal with the same
     header reads the records back. A torn last line, left by a process killed while writing, is
-    dropped (see `notes`). A lock on the file is held until `close` (it is a context manager).
+    dropped (see `notes`). A lock on the file is held until `close` (the journal is a context
+    manager).
 
     Attributes:
         records: the records, in order.
-        notes: what was mended while opening, one sentence each.
+        notes: repairs made while opening, one sentence each.
 
     Args:
         path: the file; its folder is created. None keeps the records in memory only.
-        header: what identifies the search, JSON values; compared key by key on resuming.
-        data: facts of the data; compared likewise, if the journal has some.
+        header: identifies the search, JSON values; compared key by key on resuming.
+        data: facts about the data; also compared, if the journal has some.
 
     Raises:
-        SearchError: the file belongs to another search or is none of ours, is damaged before its
-            last line, was written by a newer nncfx, or is in use by another process. It is left
-            as it is.
+        SearchError: the file belongs to another search or is not a journal, is damaged before its
+            last line, was written by a newer nncfx, or is in use by another process. It is not
+            changed.
         ArgumentError: the header holds something that is not a JSON value.
     """
 
@@ -65,10 +66,10 @@ class Journal(Closing):
             self._open(self._path)
 
     def bind(self, settings: Mapping[str, JSONValue]) -> None:
-        """Make the search's own settings part of the header, or check them against it.
+        """Add the search's own settings to the header, or check them against it.
 
-        How many evaluations are allowed does not count: a search that has ended continues with
-            more.
+        The number of allowed evaluations does not count: a search that has ended can continue with
+        more.
 
         Raises:
             SearchError: the journal was written with other settings.
@@ -86,7 +87,7 @@ class Journal(Closing):
             )
 
     def append(self, record: Mapping[str, JSONValue], what: str) -> None:
-        """Write `record` behind the others; `what` names it in messages.
+        """Append `record`; `what` names it in messages.
 
         Raises:
             ArgumentError: it holds something that is not a JSON value.
@@ -100,7 +101,7 @@ class Journal(Closing):
         self.records.append(written)
 
     def place(self, number: int) -> str:
-        """Return where record `number`, from 0, stands: file and line."""
+        """Return the place of record `number`, from 0: file and line."""
         return f"{self._path or 'memory'}, line {number + 2}"
 
     @override
@@ -165,7 +166,7 @@ class Journal(Closing):
         self, part: str, written: Mapping[str, JSONValue], given: Mapping[str, JSONValue]
     ) -> None:
         missing = object()
-        for key in dict.fromkeys([*given, *written]):  # what says most comes first
+        for key in dict.fromkeys([*given, *written]):  # the most informative keys come first
             before, now = written.get(key, missing), given.get(key, missing)
             if before != now:
                 was = "nothing" if before is missing else json.dumps(before)
@@ -182,7 +183,7 @@ class Journal(Closing):
             "version": JOURNAL_VERSION,
             "header": self._header,
             "search": self._settings,
-            # absent where it is not known, as in the journals of earlier versions
+            # absent if unknown, as in the journals of earlier versions
             **({"data": self._data} if self._data else {}),
         }
         self._write(header)
@@ -209,8 +210,8 @@ class Journal(Closing):
 def _hold(file: IO[bytes], path: pathlib.Path) -> None:
     if not lock(file.fileno()):
         raise SearchError(
-            f"{path} is in use by another search, and two would write over each other. "
-            "Wait for it to end or stop it, or use another folder."
+            f"{path} is in use by another search, and the two would overwrite each other. Wait "
+            "for it to end or stop it, or use another folder."
         )
 
 

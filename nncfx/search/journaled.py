@@ -1,4 +1,4 @@
-"""What studies share: trials that a journal keeps, read back on opening."""
+"""Base class of studies: trials in a journal, read back on opening."""
 
 import dataclasses
 import datetime as dt
@@ -19,11 +19,11 @@ _LEASE = "lease"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lease:
-    """A trial that a worker was given, and that has not ended.
+    """A trial that was given to a worker, and has not ended.
 
     Attributes:
-        point: what is evaluated, as the study writes it.
-        after: how many trials had ended when it was given.
+        point: what is evaluated, in the format of the study.
+        after: how many trials had ended when it was given to the worker.
     """
 
     point: Mapping[str, JSONValue]
@@ -31,7 +31,7 @@ class Lease:
 
 
 class Numbered(Protocol):
-    """A trial, as far as a journal is concerned."""
+    """A trial, as a journal sees it."""
 
     @property
     def number(self) -> int:
@@ -40,11 +40,11 @@ class Numbered(Protocol):
 
     @property
     def after(self) -> int | None:
-        """How many trials had ended when it began; None: all those before it."""
+        """How many trials had ended when it started; None: all earlier ones."""
         ...
 
     def to_json(self) -> dict[str, JSONValue]:
-        """Return the JSON object that a journal line holds."""
+        """Return the JSON object for a journal line."""
         ...
 
 
@@ -52,21 +52,21 @@ T = TypeVar("T", bound=Numbered)
 
 
 def known_to(trial: T, trials: Sequence[T]) -> Sequence[T]:
-    """Return those of `trials`, of one study, that had ended when `trial` began."""
+    """Return those of `trials`, of one study, that had ended when `trial` started."""
     return trials[: trial.number if trial.after is None else trial.after]
 
 
 class Journaled(Closing, Generic[T]):
     """Trials in a `Journal`; a context manager that releases it.
 
-    A trial that runs beside others is announced by a lease first, so that a search whose driver or
-    worker was killed gives it again. Leases do not expire: the journal has one driver at a time,
-    which its lock ensures, and no clock is asked.
+    A trial that runs in parallel with others is announced by a lease first, so that it is started
+    again if the driver or worker of the search was killed. Leases do not expire: the lock on the
+    journal ensures that it has one driver at a time, so no clock is needed.
 
     Attributes:
         trials: the finished trials, in order of their numbers.
-        leases: the trials that are under way, or were when the journal was left.
-        notes: what was mended while opening, one sentence each.
+        leases: the running trials, including those of an earlier driver.
+        notes: repairs made while opening, one sentence each.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Journaled(Closing, Generic[T]):
         """
 
     def bind(self, settings: Mapping[str, JSONValue]) -> None:
-        """Make the search's own settings part of the header, or check them against it.
+        """Add the search's own settings to the header, or check them against it.
 
         Raises:
             SearchError: the journal was written with other settings.
@@ -108,7 +108,7 @@ class Journaled(Closing, Generic[T]):
         self._journal.close()
 
     def lease(self, point: Mapping[str, JSONValue]) -> Lease:
-        """Write down that `point` is about to be evaluated; return its lease.
+        """Record that the evaluation of `point` is about to start; return its lease.
 
         Raises:
             SearchError: the journal is closed, or cannot be written.
@@ -126,7 +126,7 @@ class Journaled(Closing, Generic[T]):
 
     @abstractmethod
     def _point(self, trial: T) -> Mapping[str, JSONValue]:
-        """Return what `trial` evaluated, as its lease has it."""
+        """Return the point of `trial`, in the format of its lease."""
 
     def _keep(self, trial: T, what: str) -> T:
         """Append `trial`; `what` names it in messages."""
@@ -154,7 +154,8 @@ class Journaled(Closing, Generic[T]):
             raise SearchError(f"{place}: {error}") from error
         if trial.number != number:
             raise SearchError(
-                f"{place} is trial {trial.number} where trial {number} must stand, so a line was "
-                "lost or doubled. Restore the journal from a copy, or delete it to start again."
+                f"{place} is trial {trial.number} where trial {number} must be, so a line was "
+                "lost or duplicated. Restore the journal from a copy, or delete it to start "
+                "again."
             )
         return trial

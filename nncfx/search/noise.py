@@ -1,4 +1,4 @@
-"""How far a metric that was counted on a sample can be off."""
+"""The error of a metric that is measured on a sample."""
 
 import math
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from typing import Final
 from nncfx.errors import ArgumentError
 
 CAUTION: Final = 2.0
-"""Standard errors by which a search keeps away from its threshold.
+"""Standard errors that a search keeps as a distance from its threshold.
 
-A level is chosen because it measured well, and each trial is the best of its steps: so 1.28, which
-nine in ten would ask for without any choice, are too few. Chosen on
+The chosen level is the one that measured well, and each trial is the best of its steps, so the
+1.28 that would suffice for nine in ten without any choice are too few. Chosen with
 `benchmarks/honest_search.py simulate`."""
 
 
@@ -23,7 +23,7 @@ class Difference:
     Attributes:
         mean: the mean difference.
         standard_error: of that mean, at least 0.
-        units: how many differences it is the mean of, at least 2.
+        units: the number of differences, at least 2.
     """
 
     mean: float
@@ -31,13 +31,13 @@ class Difference:
     units: int
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the interval that holds the mean over all data with `confidence`, in (0, 1)."""
+        """Return the interval that contains the mean of all data with `confidence`, in (0, 1)."""
         half = _student((1 + confidence) / 2, self.units - 1) * self.standard_error
         return self.mean - half, self.mean + half
 
     @property
     def cautious_error(self) -> float:
-        """The standard error, made so large that `CAUTION` of it is as safe with few units."""
+        """The standard error, enlarged so that `CAUTION` of it are as safe with few units."""
         return self.standard_error * _student(NormalDist().cdf(CAUTION), self.units - 1) / CAUTION
 
 
@@ -49,14 +49,14 @@ def paired_difference(
 ) -> Difference:
     """Return the mean of `differences`, one for each unit that both models saw, and its error.
 
-    Two models that saw the same images differ on few of them, so that their difference is known
-    far better than the accuracy of either.
+    Two models that saw the same images differ on few of them, so their difference is known much
+    more precisely than the accuracy of either.
 
     Args:
         differences: n numbers, at least 2; for accuracy 1, 0 or -1 for each image.
-        weights: of the units, above 0, such as examples of a batch; equal by default.
-        of_shares: whether differences are of right (1) against wrong (0). Two imagined units, one
-            for each model, then keep the error above 0 where the sample shows no difference.
+        weights: of the units, above 0, such as the batch sizes; equal by default.
+        of_shares: whether differences are of right (1) against wrong (0). Two imaginary units, one
+            for each model, then keep the error above 0 if the sample shows no difference.
 
     Raises:
         ArgumentError: there are fewer than 2 differences, or not as many weights.
@@ -83,7 +83,7 @@ def paired_difference(
     whole = math.fsum(counts)
     centre = math.fsum(w * d for w, d in zip(counts, seen, strict=True)) / whole
     square = math.fsum((w * (d - centre)) ** 2 for w, d in zip(counts, seen, strict=True))
-    # the sample's own mean fits it too well, which Bonett and Price's two units make up for
+    # the sample fits its own mean too well, which the two units of Bonett and Price correct
     if not of_shares:
         square *= len(seen) / (len(seen) - 1)
     return Difference(mean=mean, standard_error=math.sqrt(square) / whole, units=len(differences))

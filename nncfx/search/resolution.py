@@ -1,4 +1,4 @@
-"""How finely a level is resolved: tolerances, and the scale on which they are equal."""
+"""The resolution of a level: tolerances, and the scale on which they are equal."""
 
 import dataclasses
 import math
@@ -10,12 +10,12 @@ _NEARLY_ONE = 0.999
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resolution:
-    """A scale of the level on which one unit, a cell, is what the search resolves.
+    """A scale of the level on which one unit, a cell, is the resolution of the search.
 
     Up to about level 0.9 a cell is `tolerance` wide; above it a fifth of that, because there a
-    small step of the level is a large step of what remains (0.98 keeps twice as much as 0.99).
-    The finer cells begin one tolerance below 0.9, so that an interval of one cell that reaches
-    beyond 0.9 is never wider than the fine tolerance.
+    small step of the level is a large step of what remains (0.98 keeps twice as much as 0.99). The
+    finer cells start one tolerance below 0.9, so an interval of one cell that extends beyond 0.9
+    is never wider than the fine tolerance.
 
     Attributes:
         tolerance: width of a coarse cell, in (0, 0.25].
@@ -43,7 +43,7 @@ class Resolution:
 
 
 def remaining_decades(level: float) -> float:
-    """Return by how many decades a level shrinks what remains, capped at 3 for level 1.
+    """Return by how many decades a level shrinks what remains; 3 at level 1.
 
     >>> round(remaining_decades(0.9), 2), round(remaining_decades(1.0), 2)
     (1.0, 3.0)
@@ -54,8 +54,8 @@ def remaining_decades(level: float) -> float:
 def stretch(level: float) -> float:
     """Return the input of the Gaussian process for a level: 0 at 0, 2 at 1, increasing.
 
-    Near 0 it runs with the level, near 1 with the decades of what remains, because accuracy
-    bends sharply at very high levels; half of the range stands for each.
+    Near 0 it follows the level, near 1 the decades of what remains, because accuracy bends sharply
+    at very high levels; each contributes half of the range.
 
     >>> round(stretch(0.5), 2), round(stretch(0.99), 2)
     (0.6, 1.64)

@@ -12,15 +12,15 @@ from nncfx.search.trials import JSONValue
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """How closely and how long a search looks; valid by construction.
+    """The resolution and the budget of a search; valid by construction.
 
     Attributes:
-        tolerance: how closely levels are resolved, in (0, 0.25]; a fifth of it above level 0.9.
+        tolerance: the resolution of levels, in (0, 0.25]; a fifth of it above level 0.9.
         max_evaluations: the most evaluations per stage, at least 1.
         upper: the open upper end of the levels to try, in (0, 1].
-        seed: seeds the fits of the Gaussian process.
-        caution: standard errors by which a metric must be above its threshold, at least 0; it does
-            nothing where no standard error is known.
+        seed: of the fits of the Gaussian process.
+        caution: standard errors by which a metric must exceed its threshold, at least 0; without
+            effect if no standard error is known.
 
     Raises:
         ArgumentError: a value is out of its range.
@@ -58,12 +58,12 @@ class SearchSettings:
 
     @property
     def resolution(self) -> Resolution:
-        """The scale on which one unit is what the search resolves."""
+        """The scale on which one unit is the resolution of the search."""
         return Resolution(tolerance=self.tolerance)
 
     def to_json(self) -> dict[str, JSONValue]:
         """Return the settings as a JSON object."""
         settings: dict[str, JSONValue] = encode(self)
-        if self.caution == CAUTION:  # as in the journals of earlier versions
+        if self.caution == CAUTION:  # omitted, as in the journals of earlier versions
             del settings["caution"]
         return settings

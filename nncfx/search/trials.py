@@ -1,4 +1,4 @@
-"""What a search measures and records: observations, measurements, trials."""
+"""The measurements and records of a search: observations, measurements, trials."""
 
 import dataclasses
 import math
@@ -23,8 +23,8 @@ class Observation:
 
     Attributes:
         level: compression strength in [0, 1).
-        value: what was measured there; None when the measurement failed.
-        standard_error: of the value, where it is known.
+        value: the measured value; None if the measurement failed.
+        standard_error: of the value, if known.
     """
 
     level: float
@@ -34,14 +34,14 @@ class Observation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one evaluation of a level returns.
+    """The result of one evaluation of a level.
 
     Attributes:
-        metric: the quality that is bounded from below, such as accuracy in [0, 1].
-        objective: what is maximised or minimised, in its own unit.
-        details: anything else worth keeping in the journal; JSON values only.
-        standard_error: of the metric, as counted against the dense model, on a sample: at least 0;
-            None where it is not known, and the metric is taken as exact.
+        metric: the quality that has a lower limit, such as accuracy in [0, 1].
+        objective: the value to maximise or minimise, in its own unit.
+        details: anything else to keep in the journal; JSON values only.
+        standard_error: of the metric, measured against the dense model on a sample: at least 0;
+            None if it is unknown, and the metric is assumed to be exact.
 
     Raises:
         ArgumentError: metric, objective or standard error is not a number, or the latter is
@@ -57,7 +57,7 @@ class Measurement:
         error = self.standard_error
         for name in ("metric", "objective", *(() if error is None else ("standard_error",))):
             try:
-                # numpy and torch scalars would neither compare nor serialise as plain numbers do
+                # numpy and torch scalars do not compare and serialise like plain numbers
                 object.__setattr__(self, name, float(getattr(self, name)))
             except (TypeError, ValueError) as error:
                 raise ArgumentError(
@@ -72,29 +72,29 @@ class Measurement:
 
     @property
     def is_finite(self) -> bool:
-        """Say whether metric and objective are both finite numbers."""
+        """Return whether metric and objective are both finite numbers."""
         return math.isfinite(self.metric) and math.isfinite(self.objective)
 
     def safe_metric(self, caution: float) -> float:
-        """Return the metric less `caution` standard errors."""
+        """Return the metric minus `caution` standard errors."""
         return self.metric - caution * (self.standard_error or 0.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trial:
-    """The evaluation of one candidate level, as the journal keeps it.
+    """The evaluation of one candidate level, as stored in the journal.
 
     Attributes:
         number: position in the study; the dense model is trial 0.
         stage: "dense" (level 0), "accuracy" (stage 1) or "objective" (stage 2).
-        level: the level that was evaluated, in [0, 1).
+        level: the evaluated level, in [0, 1).
         state: "done", or "failed" when the evaluation raised or was not finite.
-        measurement: what was measured; None for a failed trial.
+        measurement: the measurement; None for a failed trial.
         error: why the trial failed ("ErrorType: message"); None for a done one.
         seconds: wall-clock duration of the evaluation.
-        started: when it began, ISO 8601 in UTC.
-        after: how many trials had ended when it began, where trials run side by side; None: all
-            those before it.
+        started: when it started, ISO 8601 in UTC.
+        after: how many trials had ended when it started, if trials run in parallel; None: all
+            earlier ones.
     """
 
     number: int
@@ -111,17 +111,17 @@ class Trial:
         check_ended(self.state, self.measurement, self.error)
 
     def is_feasible(self, threshold: float, caution: float = 0.0) -> bool:
-        """Say whether the trial is done and its metric safely (by `caution`) at the threshold."""
+        """Return whether the trial is done and its metric safely reaches the threshold."""
         return self.measurement is not None and self.measurement.safe_metric(caution) >= threshold
 
     def to_json(self) -> dict[str, JSONValue]:
-        """Return the trial as the JSON object that a journal line holds."""
+        """Return the trial as the JSON object for a journal line."""
         written = vars(self).copy()
         measured = written.pop("measurement")
         found = vars(measured or Measurement(metric=0, objective=0)).copy()
         if measured is None:
             found |= {"metric": None, "objective": None}
-        # the details are JSON values already, and a number that is not finite is refused there
+        # the details are already JSON values, and numbers that are not finite were rejected there
         details = {"details": dict(found["details"])}
         return dict(encode(TrialLine(**written, **found), omit="defaults") | details)
 
@@ -140,7 +140,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialLine:
-    """A trial as a journal holds it: what was measured stands among the rest."""
+    """A trial in a journal: the measurement is stored among the other keys."""
 
     number: Count
     stage: Stage
@@ -157,7 +157,7 @@ class TrialLine:
 
 
 def read_line(kind: type[T], record: object) -> T:
-    """Return the `kind` of trial that a journal line holds.
+    """Return the `kind` of trial in a journal line.
 
     Raises:
         ArgumentError: a key is missing or unknown, or a value has the wrong type or range.
@@ -172,11 +172,11 @@ def read_line(kind: type[T], record: object) -> T:
 
 
 def check_ended(state: State, measured: object, error: str | None) -> None:
-    """Refuse a trial that is done and has measured nothing, or failed without a reason.
+    """Refuse a trial that is done without a measurement, or failed without a reason.
 
     Raises:
         ArgumentError: it is such a trial.
     """
     if (measured if state == "done" else error) is None:
         lacks = "what was measured" if state == "done" else "an error"
-        raise ArgumentError(f"The trial is {state!r} and has not {lacks}, which belongs to it.")
+        raise ArgumentError(f"The trial is {state!r} and lacks {lacks}, which belongs to it.")

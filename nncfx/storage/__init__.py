@@ -1,6 +1,6 @@
-"""Files: the Deep Compression layout and the `.nncfx` container, and the codecs below them.
+"""Read and write files: the Deep Compression layout, the `.nncfx` container, and their codecs.
 
-What handles models needs torch and is imported when it is first used; the rest does without.
+Only the parts that handle models need torch; they are imported on first use.
 """
 
 import importlib
@@ -57,7 +57,7 @@ _HOMES = {
         ("SIZE_ATTRIBUTES", "ModuleSizes", "apply_sizes", "read_sizes"),
         "storage.models.module_sizes",
     ),
-    # it looks at layers and data, and lies above
+    # these use layers and data, and live in a higher layer
     **dict.fromkeys(
         ("CompressedModel", "RatePoint", "compress"), "quantization.rate_distortion.compress"
     ),
@@ -66,7 +66,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (whatever has that name)
-    """Import what needs torch when it is asked for (PEP 562)."""
+    """Import names that need torch on first access (PEP 562)."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"nncfx.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'nncfx.storage' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""The checksum of files: CRC-32, by ISA-L's vector instructions where its package is installed."""
+"""The checksum of files: CRC-32, from ISA-L if its Python package is installed."""
 
 try:
     from isal.isal_zlib import crc32

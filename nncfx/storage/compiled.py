@@ -1,4 +1,4 @@
-"""Functions over plain integers and arrays, compiled by numba where it is installed."""
+"""Compile functions over plain integers and arrays with numba if it is installed."""
 
 import functools
 import importlib
@@ -16,38 +16,38 @@ IS_COMPILED = importlib.util.find_spec("numba") is not None
 """Whether numba is installed (the extra `nncfx[codec]`)."""
 
 _KERNELS: Final = ("nncfx.storage.codecs.tensor_kernel", "nncfx.storage.codecs.size_kernel")
-"""Modules of compiled loops for which numpy has something else; they are imported where used."""
+"""Modules of compiled loops that have a numpy equivalent; they are imported where used."""
 
 _WORTH_COMPILING: Final = 1 << 20
-"""Numbers of which compiling costs less than it saves."""
+"""The count of numbers from which compiling costs less time than it saves."""
 
 _MANY: Final = 1 << 16
 _PLAIN_SPEED: Final = 10_000
-"""Numbers that plain Python codes by their contexts in a second."""
+"""Numbers per second that plain Python codes by their contexts."""
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 def compiled(function: FunctionT) -> FunctionT:
-    """Return `function`, compiled when it is first called; as it is without numba.
+    """Return `function`, compiled on its first call; unchanged without numba.
 
-    The machine code is kept on disk, so that only the first process compiles.
+    The machine code is cached on disk, so only the first process compiles.
     """
     return _jit(function)
 
 
 def fused(function: FunctionT) -> FunctionT:
-    """Return a compiled `function` whose multiply-adds round once where processors have them."""
+    """Return `function` compiled with fused multiply-adds, where processors have them."""
     return _jit(function, fastmath={"contract"})
 
 
 def lean(function: FunctionT) -> FunctionT:
-    """Return `function`, which allocates nothing, compiled without counting references."""
+    """Return `function`, which must not allocate, compiled without reference counting."""
     return _jit(function, _nrt=False)
 
 
 def inlined(function: FunctionT) -> FunctionT:
-    """Return a lean `function` that is compiled into each one that calls it."""
+    """Return a lean `function` that is inlined into each compiled caller."""
     return _jit(function, _nrt=False, forceinline=True)
 
 
@@ -61,30 +61,30 @@ def _jit(function: FunctionT, **options: bool | set[str]) -> FunctionT:
 
 
 def pays_off(count: int) -> bool:
-    """Return whether a loop of so many turns is best run compiled, by one of `_KERNELS`.
+    """Return whether a loop of `count` iterations should use the compiled `_KERNELS`.
 
-    Compiling them takes seconds, once for an installation; numpy codes a small file in less.
+    Compiling them takes seconds, once per installation; numpy codes a small file in less time.
     """
     is_at_hand = count >= _WORTH_COMPILING or any(one in sys.modules for one in _KERNELS)
     return IS_COMPILED and (is_at_hand or _was_compiled())
 
 
 def prepare(count: int) -> None:
-    """Have loops compiled where coding `count` numbers, of one tensor or many, is worth that."""
+    """Compile the loops if coding `count` numbers, of one or more tensors, is worth it."""
     if IS_COMPILED and count >= _WORTH_COMPILING:
         importlib.import_module(_KERNELS[0])
 
 
 @functools.cache
 def _was_compiled() -> bool:
-    """Return whether an earlier process has left machine code where numba keeps it."""
+    """Return whether an earlier process left machine code in numba's cache."""
     own = os.environ.get("NUMBA_CACHE_DIR")
     folder = Path(own) if own else Path(__file__).parent / "codecs" / "__pycache__"
     return next(folder.rglob("*_kernel.*.nbi"), None) is not None
 
 
 def warn_slow(count: int) -> None:
-    """Log how long coding so many numbers by their contexts takes, where numba is missing."""
+    """Warn how long coding `count` numbers by their contexts takes if numba is missing."""
     if not IS_COMPILED and count >= _MANY:
         _LOGGER.warning(
             "%s numbers are coded by their contexts in plain Python, which takes some %.0f s. "

@@ -1,6 +1,6 @@
-"""Deep Compression's `.net` layout, read and written byte for byte.
+"""Read and write Deep Compression's `.net` layout, byte for byte.
 
-A file has no names and no shapes; the caller gives them. It is, little-endian: one uint32 per
+A file has no names and no shapes; the caller gives them. It holds, little-endian, one uint32 per
 layer, its number of entries; then per layer the codebook (2**bits float32, the first 0.0), the
 bias (float32), the codes (`bits` wide, low bits of a byte first) and the gaps (4 bits, low
 nibble first). Entries are the non-zero weights in C order and the fillers between them.
@@ -31,7 +31,7 @@ LONGEST_GAP = 15
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """The entries of a layer as its file has them: one code in [0, 2**bits) and one gap each."""
+    """The entries of a layer as stored in the file: one code in [0, 2**bits) and one gap each."""
 
     codes: Codes
     gaps: Codes
@@ -45,8 +45,8 @@ class Layer:
         weight: float32, of the shape given to `decode`.
         bias: float32, one per output channel, `weight.shape[0]`.
         codebook: float32, 2**bits values; the first is 0.0, reserved for fillers.
-        entries: What `decode` read. Several codes may have the same value, so only these
-            give the same file again; None lets `encode` choose the lowest code.
+        entries: The entries that `decode` read. Several codes can have the same value, so only
+            these entries reproduce the file; with None, `encode` chooses the lowest code.
     """
 
     weight: Floats
@@ -66,7 +66,7 @@ def decode(data: bytes, layers: Sequence[LayerSpec]) -> dict[str, Layer]:
             Deep Compression has 8 bits for convolutions and 4 for fully connected layers.
 
     Raises:
-        StorageError: The file is cut off, has bytes left over, or does not fit `layers`.
+        StorageError: The file is truncated, has bytes left over, or does not fit `layers`.
     """
     _check_layers(layers)
     source = ByteReader(data)
@@ -92,7 +92,9 @@ def _check_layers(layers: Sequence[LayerSpec]) -> None:
         if bits not in {4, 8}:
             raise StorageError(f"Layer {name!r} has {bits}-bit codes; the layout has 4 or 8.")
         if not shape or any(size < 0 for size in shape):
-            raise StorageError(f"Layer {name!r} has the shape {tuple(shape)}, of no weight.")
+            raise StorageError(
+                f"Layer {name!r} has the shape {tuple(shape)}, which no weight has."
+            )
 
 
 def _decode_layer(source: ByteReader, count: int, shape: tuple[int, ...], bits: int) -> Layer:
@@ -141,7 +143,7 @@ def _scatter(entries: Entries, codebook: Floats, size: int) -> Floats:
 
 
 def encode(decoded: Mapping[str, Layer], layers: Sequence[LayerSpec]) -> bytes:
-    """Return the `.net` file of `decoded`; what `decode` gave comes back byte for byte.
+    """Return the `.net` file of `decoded`; the output of `decode` is reproduced byte for byte.
 
     Args:
         decoded: Layers by name. Without `entries`, every non-zero weight must be in the
@@ -149,8 +151,8 @@ def encode(decoded: Mapping[str, Layer], layers: Sequence[LayerSpec]) -> bytes:
         layers: As for `decode`.
 
     Raises:
-        StorageError: A layer is missing or left over, has another shape than `layers` say, a
-            weight that is not in its codebook, or entries that contradict its weight.
+        StorageError: A layer is missing or left over, its shape differs from that in `layers`, a
+            weight is not in its codebook, or its entries contradict its weight.
     """
     _check_layers(layers)
     names = [name for name, _, _ in layers]
@@ -213,7 +215,7 @@ def _check_entries(entries: Entries, bits: int) -> None:
     codes, gaps = entries.codes, entries.gaps
     bytes_ = codes.dtype == np.uint8 and gaps.dtype == np.uint8 and codes.ndim == 1
     if not bytes_ or codes.shape != gaps.shape:
-        raise StorageError("its codes and gaps are no two rows of bytes of the same length.")
+        raise StorageError("its codes and gaps are not two rows of bytes of the same length.")
     if codes.size and (int(codes.max()) >> bits or int(gaps.max()) > LONGEST_GAP):
         raise StorageError(f"a code exceeds {bits} bits, or a gap {LONGEST_GAP}.")
 
@@ -222,7 +224,7 @@ def _new_entries(flat: Floats, codebook: Floats) -> Entries:
     positions = np.flatnonzero(flat)
     gaps, filler = to_gaps(positions, LONGEST_GAP)
     words, book = flat[positions].view("<u4"), np.ascontiguousarray(codebook).view("<u4")
-    # Stable order and a search from the left: of equal values the lowest code is chosen.
+    # The stable sort and the search from the left choose the lowest code among equal values.
     order = np.argsort(book, kind="stable")
     found = np.minimum(np.searchsorted(book[order], words), book.size - 1)
     chosen = order[found]

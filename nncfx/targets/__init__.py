@@ -1,4 +1,4 @@
-"""What deployment targets compute and what they want of a file: data, without torch."""
+"""Deployment targets: what they compute and what files they need. Plain data, without torch."""
 
 from nncfx.operators import KINDS
 from nncfx.targets.alignment import Alignment

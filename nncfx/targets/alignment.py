@@ -1,4 +1,4 @@
-"""Widths that a target computes without waste."""
+"""Channel counts (widths) that a target computes efficiently."""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,12 +8,12 @@ from nncfx.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which widths a layer that loses channels may have.
+    """The allowed widths of a layer that loses channels.
 
     Attributes:
-        multiple: widths from it on are multiples of it; at least 1.
-        step: widths below `multiple` are multiples of it; None: there are none.
-        down: whether `aligned_count` rounds down, so that more may be removed than was asked for.
+        multiple: widths from this on are multiples of it; at least 1.
+        step: widths below `multiple` are multiples of this; None: no such widths are allowed.
+        down: whether `aligned_count` rounds down, so that more may be removed than requested.
     """
 
     multiple: int
@@ -28,7 +28,7 @@ class Alignment:
                 )
 
     def times(self, count: int) -> "Alignment":
-        """Return the alignment whose widths are multiples of `count` as well.
+        """Return the alignment whose widths are also multiples of `count`.
 
         >>> Alignment(16, 4).times(8)
         Alignment(multiple=16, step=8, down=False)
@@ -37,7 +37,7 @@ class Alignment:
         return replace(self, multiple=math.lcm(self.multiple, count), step=step)
 
     def allows(self, width: int) -> bool:
-        """Return whether a layer may be `width` channels wide.
+        """Return whether a layer can be `width` channels wide.
 
         >>> [width for width in range(40) if Alignment(16, 4).allows(width)]
         [4, 8, 12, 16, 32]

@@ -1,4 +1,4 @@
-"""Descriptions that a user wrote, read as arguments."""
+"""Reads descriptions that users wrote as arguments."""
 
 from typing import TypeVar
 
@@ -9,11 +9,11 @@ Description = TypeVar("Description")
 
 
 def read_description(kind: type[Description], text: str) -> Description:
-    """Return the `kind`, a `Target` or a `Hardware`, that the JSON `text` describes.
+    """Return the `Target` or `Hardware` that the JSON `text` describes.
 
     Raises:
-        ArgumentError: it is no JSON, lacks a field, or has one that is unknown or of another
-            type; names the JSON paths. Or it names what is not known.
+        ArgumentError: it is not JSON, lacks a field, or has one that is unknown or of another
+            type; names the JSON paths. Or it uses an unknown name.
     """
     what = f"{kind.__name__.lower()} description"
     try:

@@ -1,4 +1,4 @@
-"""What a target computes in integers: frozen data that survives JSON."""
+"""The integer kernels of a target: frozen data that converts to and from JSON."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ DTYPES: Final[Mapping[str, int]] = MappingProxyType(
         "float32": 32,
     }
 )
-"""The dtypes that a descriptor may name, and their widths in bits."""
+"""The dtypes allowed in a descriptor, and their widths in bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Descriptor:
     """One way in which a target computes a kind of operation.
 
     Attributes:
-        inputs: The dtype of each input: activation, then weight. The last one holds for all
+        inputs: The dtype of each input: activation, then weight. The last one also applies to all
             further inputs.
         output: The dtype that the kernel returns.
     """
@@ -51,41 +51,41 @@ class Descriptor:
 
     @property
     def is_integer(self) -> bool:
-        """Whether nothing in it is a float of 16 bits or more."""
+        """Whether it contains no float of 16 bits or more."""
         return not any(_is_wide_float(one) for one in (*self.inputs, self.output))
 
     @property
     def is_float(self) -> bool:
-        """Whether nothing in it is an integer."""
+        """Whether it contains no integer."""
         return not any("int" in one for one in (*self.inputs, self.output))
 
     @property
     def is_quantized(self) -> bool:
         """Whether an input has fewer than 16 bits."""
-        return any(DTYPES[one] < 16 for one in self.inputs)  # noqa: PLR2004 (said above)
+        return any(DTYPES[one] < 16 for one in self.inputs)  # noqa: PLR2004 (see the docstring)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """A target: which kinds of operations it computes in integers, and on what terms.
+    """The kinds of operations that a target computes in integers, and their requirements.
 
     Attributes:
-        name: How it is called.
+        name: Its name.
         operations: Kind to its descriptors, the preferred one first. A kind without any runs in
-            float. Sort from narrow to wide where several widths are offered.
+            float. Sort from narrow to wide if several widths are available.
         accumulator_bits: Width of the sums inside a contraction.
-        per_channel_weights: Whether each output channel may have a scale of its own.
+        per_channel_weights: Whether each output channel can have its own scale.
         symmetric_activations: Whether the zero point of activations is the middle of their range.
         power_of_two_scales: Whether scales are powers of two.
-        saturating_sums: Whether two products of bytes are added in 16 bits, so that weights need
-            to leave out half of their integers (`overflow_fix`).
-        quantized_outputs: Kinds that run in integers only if their output is quantized as well.
+        saturating_sums: Whether two products of bytes are added in 16 bits, so that weights can
+            use only half of their integers (`overflow_fix`).
+        quantized_outputs: Kinds that only run in integers if their output is quantized as well.
         unified_scales: Kinds whose inputs must share a scale.
-        fused: Chains of kinds that are one kernel: nothing is quantized inside. Each place holds
-            one kind or, separated by `|`, several.
-        alignment: Channels of which a kernel wants a multiple.
+        fused: Chains of kinds that form one kernel: nothing is quantized inside. Each position
+            holds one kind or several, separated by `|`.
+        alignment: Kernels need channels to be a multiple of this.
         mac_costs: Input dtype to the cost of a multiply-accumulate, in any unit; "float32" for
-            what is not quantized. Empty where nothing is known.
+            unquantized operations. Empty if unknown.
         byte_costs: Dtype to the cost of reading a byte, in the same unit; may be empty.
     """
 
@@ -100,7 +100,7 @@ class Hardware:
     unified_scales: tuple[str, ...] = ()
     fused: tuple[tuple[str, ...], ...] = field(default=())
     alignment: int = 1
-    # a whole number stays one: logs of searches hold a digest of the text
+    # integers remain integers: logs of searches contain a digest of the text
     mac_costs: Mapping[str, int | float] = field(default_factory=dict)
     byte_costs: Mapping[str, int | float] = field(default_factory=dict)
 
@@ -119,8 +119,9 @@ class Hardware:
         unknown = unknown_kinds(named)
         if unknown:
             raise ArgumentError(
-                f"The hardware '{self.name}' names '{unknown[0]}', which is no kind of operation; "
-                f"known are {', '.join(sorted(KINDS))}.{did_you_mean(unknown[0], KINDS)}"
+                f"The hardware '{self.name}' names '{unknown[0]}', which is not a kind of "
+                "operation; known are "
+                f"{', '.join(sorted(KINDS))}.{did_you_mean(unknown[0], KINDS)}"
             )
         if self.alignment < 1 or self.accumulator_bits < 1:
             raise ArgumentError(
@@ -130,19 +131,19 @@ class Hardware:
 
     @override
     def __reduce__(self) -> tuple[object, ...]:
-        # a mapping proxy does not pickle; plain data does
+        # a mapping proxy cannot be pickled; plain data can
         return (decode, (type(self), encode(self)))
 
     def descriptors(self, kind: str) -> tuple[Descriptor, ...]:
-        """Return the descriptors of `kind`, preferred first; none where it is not described."""
+        """Return the descriptors of `kind`, preferred first; empty if it is not described."""
         return self.operations.get(kind, ())
 
     def quantized(self, kind: str) -> Descriptor | None:
-        """Return the preferred descriptor of `kind` with quantized inputs, None without any."""
+        """Return the preferred descriptor of `kind` with quantized inputs, or None."""
         return next((one for one in self.descriptors(kind) if one.is_quantized), None)
 
     def is_fused(self, chain: Sequence[str]) -> bool:
-        """Return whether the kinds `chain` begin a fused pattern, so that nothing stands between.
+        """Return whether the kinds `chain` start a fused pattern, with nothing quantized inside.
 
         A chain of one kind is never fused.
         """
@@ -156,16 +157,16 @@ class Hardware:
         """Return the description as JSON text; equal ones give equal text."""
         values = encode(self, omit="none")
         if not self.saturating_sums:
-            # as before there was such a field: logs of searches hold a digest of this text
+            # omitted, as before this field existed: logs of searches contain a digest of this text
             del values["saturating_sums"]
         return json.dumps(values, indent=1, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the description that `text` holds, as `to_json` writes it.
+        """Return the description in `text`, as written by `to_json`.
 
         Raises:
-            ArgumentError: it is no JSON, lacks a field, or names what is not known.
+            ArgumentError: it is not JSON, lacks a field, or uses an unknown name.
         """
         return read_description(cls, text)
 

@@ -4,7 +4,7 @@ Source: the fusion rules of ONNX Runtime and OpenVINO on x86 with VNNI were meas
 `docs/integer_export.md`), as was the gain without VNNI (`docs/benchmarks/quantized_latency.md`);
 VTA and the sample are those of Hago's example. Costs of copies are measured by
 `benchmarks/unconstrained_costs.py`; for ONNX Runtime those per number come from a profile of
-DenseNet-121, whose tensors do not stay in the cache as those of the script do.
+DenseNet-121, whose tensors, unlike those of the script, do not fit into the cache.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def _byte_kernels(
 
 _CPU: Final = ("add", "avg_pool", "concat", "max_pool", "mul", "relu", "clip", "sigmoid")
 _VNNI_COSTS: Final = {"float32": 1.0, "int8": 0.25, "uint8": 0.25}
-"""Four products of bytes are one instruction's lane, as one product of floats is."""
+"""One instruction computes four products of bytes in the space of one product of floats."""
 
 _OUTPUTS: Final = ("add", "avg_pool", "conv", "conv_transpose", "mul", "sigmoid")
 
@@ -120,7 +120,7 @@ _HAGO_KERNELS: Final = Hardware(
 )
 
 _SEVEN_BITS: Final = (
-    "7 bits of weights: overflow_fix='enable' (of QuantizeOptions, or beside 'algorithm': "
+    "7 bits of weights: overflow_fix='enable' (of QuantizeOptions, or next to 'algorithm': "
     "'quantization')"
 )
 _VECTORS: Final = Alignment(16, 4)
@@ -178,11 +178,11 @@ _ALL: Final = (
         devices=(),
         kernels=replace(
             _ORT_KERNELS,
-            name="onnxruntime_avx2",  # as logs of searches have it
+            name="onnxruntime_avx2",  # as in logs of searches
             saturating_sums=True,
             mac_costs={"float32": 1.0, "int8": 0.5, "uint8": 0.5},
         ),
-        # without VNNI products take longer than copies, of which the blocks save some
+        # without VNNI products take longer than the copies that blocks avoid
         space_to_depth_stem=False,
     ),
     Target(
@@ -202,7 +202,7 @@ _ALL: Final = (
         ),
         opset=21,
         newest_opset=23,
-        integer_bias=False,  # 2026.4 adds wrong ones where a layer runs twice
+        integer_bias=False,  # 2026.4 adds wrong biases if a layer runs twice
         float_results=True,
         workarounds=(
             "write_recurrent_weights_in_float",

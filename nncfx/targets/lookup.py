@@ -1,4 +1,4 @@
-"""Find a target by its name, by a file that describes it, or by the device of a config."""
+"""Finds a target by its name, by a file that describes it, or by the device of a config."""
 
 from pathlib import Path
 from typing import Final, Literal
@@ -9,11 +9,11 @@ from nncfx.targets.known import TARGETS
 from nncfx.targets.target import PARTS, Target
 
 _FORMER: Final = {"onnxruntime_avx2": "onnxruntime-avx2"}
-"""Names of before, which are still read."""
+"""Former names, which are still accepted."""
 
 
 def names(part: Literal["alignment", "copies", "kernels", "opset"] | None = None) -> list[str]:
-    """Return the names of all targets, or of those that have a part, sorted.
+    """Return the names of all targets, or of those with a certain part, sorted.
 
     >>> names("copies")
     ['onnxruntime', 'onnxruntime-avx2', 'openvino', 'torch']
@@ -24,11 +24,11 @@ def names(part: Literal["alignment", "copies", "kernels", "opset"] | None = None
 def target_named(
     target: str | Target, part: Literal["alignment", "copies", "kernels", "opset"] | None = None
 ) -> Target:
-    """Return the target of this name; a `Target` is returned as it is.
+    """Return the target of this name; a `Target` is returned unchanged.
 
     Args:
-        target: a name, or the path of a file that ends in `.json` and holds `Target.to_json()`.
-        part: what it has to have.
+        target: a name, or the path of a file that ends in `.json` and contains `Target.to_json()`.
+        part: a required part.
 
     Raises:
         ArgumentError: there is no such target, its file cannot be read, or it lacks the part.
@@ -56,7 +56,7 @@ def target_named(
 
 
 def hardware_named(target: str | Target | Hardware) -> Hardware:
-    """Return the integer kernels of a target; a `Hardware` is returned as it is.
+    """Return the integer kernels of a target; a `Hardware` is returned unchanged.
 
     Raises:
         ArgumentError: there is no such target, or it has no integer kernels.
@@ -67,22 +67,22 @@ def hardware_named(target: str | Target | Hardware) -> Hardware:
     if isinstance(target, Hardware):
         return target
     kernels = target_named(target, "kernels").kernels
-    assert kernels is not None  # noqa: S101 (asked for above)
+    assert kernels is not None  # noqa: S101 (requested above)
     return kernels
 
 
 def target_with(kernels: str | Target | Hardware) -> Target | None:
-    """Return the target that a name, a `Target` or its own `Hardware` means; None for another."""
+    """Return the target of a name, a `Target` or its own `Hardware`; None for another one."""
     if not isinstance(kernels, Hardware):
         return target_named(kernels)
     return next((one for one in TARGETS.values() if one.kernels == kernels), None)
 
 
 def target_of_device(device: str) -> str:
-    """Return the name of the target that a `target_device` of a config means.
+    """Return the name of the target for a `target_device` of a config.
 
-    CPUs and TRIAL take the rules of ONNX Runtime, GPU those of TensorRT, and NPU those of
-    OpenVINO, by which it is run.
+    CPUs and TRIAL use the rules of ONNX Runtime, GPU those of TensorRT, and NPU those of OpenVINO,
+    which runs it.
 
     >>> target_of_device("GPU")
     'tensorrt'

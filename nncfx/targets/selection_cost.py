@@ -1,4 +1,4 @@
-"""What copying some channels of a tensor costs a target."""
+"""The cost of copying some channels of a tensor on a target."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +10,7 @@ _ANY_WIDTH: Final = Alignment(1)
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionCost:
-    """Nanoseconds of one processor core.
+    """Costs of selecting channels, in nanoseconds of one processor core.
 
     Attributes:
         slice_ns: Per slice, whatever its size.
@@ -19,10 +19,10 @@ class SelectionCost:
         gather_ns: Per gather.
         gather_number_ns: Per number that a gather copies.
         mac_ns: Per multiply-accumulate of a convolution or a linear layer.
-        read_number_ns: Per number that a convolution or a linear layer reads, beside that.
-        layout_number_ns: Per number of a tensor of which anything is selected: a runtime that
-            holds channels in blocks puts it back in rows first. Once, whoever selects.
-        alignment: The widths that are computed without waste; others cost as the next of them.
+        read_number_ns: Per number that a convolution or a linear layer reads, in addition.
+        layout_number_ns: Per number of a tensor from which anything is selected: a runtime that
+            stores channels in blocks first converts it to rows. Counted once per tensor.
+        alignment: The widths that are computed efficiently; others cost as much as the next one.
     """
 
     slice_ns: float

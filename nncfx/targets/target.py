@@ -1,4 +1,4 @@
-"""A deployment target: what it computes, and what it wants of a model and of its file."""
+"""A deployment target: what it computes, and what it needs of a model and its file."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from nncfx.targets.selection_cost import SelectionCost
 from nncfx.targets.workarounds import WORKAROUNDS
 
 TARGET_KEY: Final = "nncfx.target"
-"""Under which the metadata of an ONNX file hold the name of its target."""
+"""The key for the name of the target in the metadata of an ONNX file."""
 
 PARTS: Final = {
     "alignment": "widths that suit it",
@@ -22,44 +22,44 @@ PARTS: Final = {
     "kernels": "integer kernels",
     "opset": "ONNX files",
 }
-"""What a target may lack, by the name of its field, in words."""
+"""The optional parts of a target, by field name, in words."""
 
 _FORMER: Final = {"fence_floats": "add_fusion_barriers", "image_blocks": "space_to_depth_stem"}
-"""Names in files of before, which are still read."""
+"""Field names in older files, which are still accepted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A runtime on some hardware, as data; `None` stands for what is not known or not there.
+    """A runtime on some hardware, as data; `None` means unknown or missing.
 
     Attributes:
         name: the runtime, or the runtime and a variant of it: `onnxruntime-avx2`.
-        runtime: the one in `nncfx.runtimes` that runs its files, if any does.
-        devices: the values of `target_device` in a config that mean this target.
+        runtime: the name in `nncfx.runtimes` of the runtime that runs its files, if any.
+        devices: the values of `target_device` in a config that select this target.
         kernels: the number formats that it computes in, by kind of operation.
-        alignment: the widths that it computes without waste.
-        copies: what copying channels costs.
+        alignment: the widths that it computes efficiently.
+        copies: the cost of copying channels.
         opset: the ONNX operator set that it reads without conversion.
         newest_opset: the newest operator set that it reads at all.
         integer_bias: biases are int32, in the scale of the sums they are added to.
-        float_results: its integer convolutions may end in float; without, convolutions of one
-            pixel are written as matrix products, and all others need a quantizer behind them.
+        float_results: its integer convolutions can output floats; otherwise convolutions of one
+            pixel are written as matrix products, and all others need a quantizer after them.
         space_to_depth_stem: its first integer convolution is faster on blocks of pixels.
-        bfloat16: it computes in bfloat16 where the file does.
-        sigmoid_tables: it takes the sigmoid of bytes from a table.
+        bfloat16: it computes in bfloat16 if the file does.
+        sigmoid_tables: it computes the sigmoid of bytes with a table.
         block_weights: it has ONNX Runtime's `MatMulNBits` for weights quantized group by group.
         accuracy_level: of `MatMulNBits`: 1 multiplies floats, 4 rounds inputs to 8 bits by blocks.
-        folds_casts_of_weights: it computes casts of constants when it loads a file, so that int4
-            weights behind one reach its kernels as int8.
-        skips_zeros_2_4: it has kernels that skip the zeros of weights of which two of four
-            neighbouring inputs stay.
-        workarounds: passes of the export that work around its habits, of `WORKAROUNDS`.
-        saturation_mend: what to do where the CPU at hand adds products of bytes in 16 bits; empty
-            where it does not run on such.
-        missing: why a part is not there, by the name of its field.
+        folds_casts_of_weights: it computes casts of constants when it loads a file, so int4
+            weights with a cast reach its kernels as int8.
+        skips_zeros_2_4: it has kernels that skip zeros if two of every four neighbouring inputs of
+            a weight are zero.
+        workarounds: passes of the export that work around its problems, from `WORKAROUNDS`.
+        saturation_mend: what to do if this CPU adds products of bytes in 16 bits; empty if it does
+            not run on such CPUs.
+        missing: why a part is missing, by field name.
 
     Raises:
-        ArgumentError: a value makes no sense, or contradicts another.
+        ArgumentError: a value is invalid, or contradicts another.
     """
 
     name: str
@@ -105,13 +105,13 @@ class Target:
         if unknown := sorted(set(self.workarounds) - known):
             raise ArgumentError(
                 f"The target '{self.name}' names the workaround '{unknown[0]}', which the export "
-                f"does not know, so that nothing would be done. Write one of "
+                "does not know, so nothing would be done. Write one of "
                 f"{', '.join(sorted(known))}, or leave it out."
             )
         if unknown := sorted(set(self.missing) - set(PARTS)):
             raise ArgumentError(
-                f"The target '{self.name}' says why '{unknown[0]}' is missing, which is no part "
-                f"of a target. Parts are {', '.join(PARTS)}."
+                f"The target '{self.name}' says why '{unknown[0]}' is missing, which is not a "
+                f"part of a target. Parts are {', '.join(PARTS)}."
             )
 
     @property
@@ -125,10 +125,10 @@ class Target:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the target that `text` describes, as `to_json` writes it.
+        """Return the target that `text` describes, as written by `to_json`.
 
         Raises:
-            ArgumentError: it is no JSON, lacks a field, or has values that make no sense.
+            ArgumentError: it is not JSON, lacks a field, or has invalid values.
         """
         for former, name in _FORMER.items():
             text = text.replace(f'"{former}"', f'"{name}"')

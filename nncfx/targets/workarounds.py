@@ -1,8 +1,8 @@
-"""Habits of vendors' runtimes that the export writes its files around, with their sources.
+"""Problems of vendors' runtimes that the export works around, with their sources.
 
-Each habit has a canary (`tests/targets/test_workarounds.py`): a small file that shows it. Once a
-canary fails, the vendor has mended the habit: `mended` gets the version, and the workaround goes
-with the last older version that nncfx accepts.
+Each problem has a canary (`tests/targets/test_workarounds.py`): a small file that shows it. When a
+canary fails, the vendor has fixed the problem: set `mended` to the version, and remove the
+workaround when nncfx no longer supports older versions.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ _OPENVINO: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Workaround:
-    """A habit of a runtime, and the pass of the export that works around it.
+    """A problem of a runtime, and the export pass that works around it.
 
     Attributes:
-        name: Of the habit.
-        applied_by: The pass that does something about it, as a `Target` names it.
-        runtime: The Python package that has the habit.
+        name: Of the problem.
+        applied_by: The pass that works around it, as named in a `Target`.
+        runtime: The Python package with the problem.
         seen: The newest version of the package in which it was seen.
         habit: What the runtime does.
-        link: Where its source does so.
-        mended: The version that has the habit no more, if there is one.
+        link: The corresponding place in its source.
+        mended: The version that fixed the problem, if there is one.
     """
 
     name: str
@@ -46,7 +46,7 @@ WORKAROUNDS: Final = (
         runtime="onnxruntime",
         seen="1.32.0",
         habit="computes a convolution in float if a clamp that reaches less far than the grid "
-        "stands between it and its quantizer",
+        "is between it and its quantizer",
         link=f"{_QDQ}/clip_quantizelinear.cc",
     ),
     Workaround(
@@ -54,7 +54,7 @@ WORKAROUNDS: Final = (
         applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.32.0",
-        habit="rounds float weights to 8 bits for the whole tensor if the layer stands between "
+        habit="rounds float weights to 8 bits for the whole tensor if the layer is between "
         "quantized tensors",
         link=f"{_QDQ}/weight_bias_quantization.cc",
     ),
@@ -99,8 +99,8 @@ WORKAROUNDS: Final = (
         applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.32.0",
-        habit="moves channels last behind convolutions of integers, and refuses a cubic resize to "
-        "fewer pixels that then reads them so",
+        habit="moves channels last after convolutions of integers, and refuses a cubic resize "
+        "to fewer pixels that then reads them so",
         link=f"{_ONNXRUNTIME}/providers/cpu/tensor/upsamplebase.h",
     ),
     Workaround(
@@ -145,8 +145,8 @@ WORKAROUNDS: Final = (
         applied_by="write_recurrent_weights_in_float",
         runtime="openvino",
         seen="2026.4.1",
-        habit="refuses a GRU, or an LSTM in one direction, whose weights are integers behind "
-        "their scale if the model quantizes activations",
+        habit="refuses a GRU, or an LSTM in one direction, whose weights are integers with a "
+        "scale if the model quantizes activations",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/plugins/intel_cpu/src/"
         "nodes/rnn.cpp",
     ),
@@ -165,8 +165,8 @@ WORKAROUNDS: Final = (
         applied_by="add_quantizer_barriers",
         runtime="openvino",
         seen="2026.4.1",
-        habit="computes the greatest or least of floats along axes wrongly where a quantizer is "
-        "behind, which it makes a part of the reduction",
+        habit="computes the greatest or least of floats along axes wrongly where a quantizer "
+        "follows, which it makes a part of the reduction",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/plugins/intel_cpu/src/"
         "nodes/reduce.cpp",
     ),
@@ -204,7 +204,8 @@ WORKAROUNDS: Final = (
         applied_by="add_quantizer_barriers",
         runtime="openvino",
         seen="2026.4.1",
-        habit="puts bytes of 0 beside channels that are integers, where their zero point is meant",
+        habit="puts bytes of 0 next to channels that are integers, where their zero point is "
+        "meant",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/"
         "low_precision_transformations/src/pad.cpp",
     ),
@@ -214,7 +215,7 @@ WORKAROUNDS: Final = (
         runtime="openvino",
         seen="2026.4.1",
         habit="takes the number of examples from a convolution before its bias, which it then "
-        "moves wrongly into the quantizer behind, where the model reads that number",
+        "moves wrongly into the quantizer after it, where the model reads that number",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/transformations/"
         "src/transformations/symbolic_transformations/symbol_optimization.cpp",
     ),
@@ -229,4 +230,4 @@ WORKAROUNDS: Final = (
         "low_precision_transformations/src/depth_to_space.cpp",
     ),
 )
-"""All of them; a `Target` names the passes that it wants."""
+"""All workarounds; a `Target` names the passes that it needs."""

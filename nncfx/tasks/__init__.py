@@ -1,4 +1,4 @@
-"""A task: model, data and what to do with them, from one file; what `nncfx compress` runs."""
+"""Tasks: model, data and what to do with them, from one file; run by `nncfx compress`."""
 
 from nncfx.renamed import attribute
 from nncfx.tasks.config import TaskConfig

@@ -1,4 +1,4 @@
-"""The config of a task: the sections of a compression config, and those that name code."""
+"""The config of a task: the sections of a compression config, and sections that name code."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -15,14 +15,14 @@ from nncfx.runtimes import runtime_named
 from nncfx.schemes.from_config import scheme_faults
 from nncfx.targets import target_named
 
-CODE: Final = "'package.module:function', or 'file.py:function' beside the config"
-"""How a config names what is written in Python."""
+CODE: Final = "'package.module:function', or 'file.py:function' next to the config"
+"""How a config refers to Python code."""
 
 ACCURACY: Final = "accuracy"
-"""The metric that needs no code."""
+"""The metric that needs no user code."""
 
 DENSE_FILE: Final = "dense.onnx"
-"""The dense model in the folder of a run, beside which the exported file is timed."""
+"""The dense model in the folder of a run, against which the exported file is timed."""
 
 _ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object"}
 _ABOVE_ZERO: Final = Limits(above=0)
@@ -69,7 +69,7 @@ class TrainSection(Section):
     )
     weight_decay: float = option(5e-4, "the weight decay of SGD", limits=Limits(minimum=0))
     task_weight: float = option(
-        1.0, "the weight of the task's loss beside a teacher's", limits=Limits(minimum=0)
+        1.0, "the weight of the task's loss next to a teacher's", limits=Limits(minimum=0)
     )
     precision: Literal["auto", "bfloat16", "float32"] = option(
         "float32", "the precision of forward and backward passes"
@@ -103,7 +103,7 @@ class ExportSection(Section):
         default=False, doc="whether the result is quantized after training, as the target computes"
     )
     benchmark: bool = option(
-        default=True, doc="whether the file is timed beside the dense model's"
+        default=True, doc="whether the file is timed against the dense model's"
     )
 
     @override
@@ -114,13 +114,14 @@ class ExportSection(Section):
         if file.suffix != ".onnx" or file.is_absolute() or ".." in file.parts:
             yield Fault(
                 path="file",
-                problem=f"'{self.file}' is no name of an ONNX file in the folder of the run, "
-                "where all its files are. Write a name that ends in .onnx, such as 'model.onnx'.",
+                problem=f"'{self.file}' is not the name of an ONNX file in the folder of the "
+                "run, where all its files are. Write a name that ends in .onnx, such as "
+                "'model.onnx'.",
             )
         elif file == PurePath(DENSE_FILE):
             yield Fault(
                 path="file",
-                problem=f"'{DENSE_FILE}' is the dense model, beside which this one is timed. "
+                problem=f"'{DENSE_FILE}' is the dense model, against which this one is timed. "
                 "Write another name, such as 'model.onnx'.",
             )
         try:
@@ -144,17 +145,17 @@ class TaskConfig(NNCFConfig):
         ACCURACY, f"what judges a model on a loader, higher is better: '{ACCURACY}', or {CODE}"
     )
     train: TrainSection = option(TrainSection(), "loss and training")
-    export: ExportSection | None = option(None, "the ONNX file; nothing is exported without")
+    export: ExportSection | None = option(None, "the ONNX file; without it, nothing is exported")
 
     @property
     def base(self) -> NNCFConfig:
-        """The part that any compression config has."""
+        """The part that is a plain compression config."""
         names = [one.name for one in dataclasses.fields(NNCFConfig) if one.name != "user"]
         return NNCFConfig(**{name: getattr(self, name) for name in names})
 
     @property
     def code(self) -> Mapping[str, str]:
-        """The names of Python code, by the key that gives each."""
+        """The names of Python code, by their keys."""
         found = {"model.factory": self.model.factory, "metric": self.metric}
         found["train.criterion"] = self.train.criterion
         if self.data is not None:
@@ -191,7 +192,7 @@ class TaskConfig(NNCFConfig):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield what the sections are missing of each other."""
+        """Yield faults between sections."""
         yield from super().rules()
         asked = [name for name in ("search", "compression") if getattr(self, name)]
         if len(asked) > 1:
@@ -250,7 +251,7 @@ class TaskConfig(NNCFConfig):
 
 
 def scheme_faults_in(config: NNCFConfig) -> Iterator[Fault]:
-    """Yield what the schemes that `config` names refuse; its own rules know nothing of torch."""
+    """Yield the faults of schemes in `config`; its own rules cannot use torch."""
     if config.search is not None:
         yield from scheme_faults(config.search.schemes, "search.schemes")
     for number, one in enumerate(config.compression):

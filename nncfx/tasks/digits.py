@@ -1,4 +1,4 @@
-"""A task to copy and change: scikit-learn's digits, fewer channels, then integers.
+"""An example task to copy: scikit-learn's digits with fewer channels, then in integers.
 
 Run it with: nncfx compress digits.py
 """
@@ -21,7 +21,7 @@ export = {"file": "digits.onnx", "quantize": True}
 
 
 def data() -> dict[str, Any]:
-    """Return batches of 8 x 8 images and their digits; a test set chooses nothing."""
+    """Return batches of 8 x 8 images and their digits; the test set chooses nothing."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -1,4 +1,4 @@
-"""The exported file of a task: written, judged, and timed beside the dense model's."""
+"""Writes the exported file of a task, judges it, and times it against the dense model's."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ from nncfx.tasks.training import Say, Trained
 
 
 def with_export(evidence: Evidence, facts: Mapping[str, Any], file: Path) -> Evidence:
-    """Return `evidence` with the `facts` of the exported `file`, and what its reader must know."""
+    """Return `evidence` with the `facts` of the exported `file`, and notes for its reader."""
     times = facts.get("latency_ms", {})
     exported = ExportedFile(
         runtime=facts.get("runtime", ""),
@@ -54,8 +54,8 @@ def with_export(evidence: Evidence, facts: Mapping[str, Any], file: Path) -> Evi
 
 
 def session_note(facts: Mapping[str, Any]) -> str:
-    """Return under which settings the `facts` of a file hold; "" where they hold under any."""
-    settings = facts.get("file_session")  # results of before do not say
+    """Return the settings under which the `facts` of a file hold; "" if they always hold."""
+    settings = facts.get("file_session")  # missing in results of earlier versions
     if not settings:
         return ""
     words = ", ".join(f"{key}={value}" for key, value in settings.items())
@@ -69,9 +69,9 @@ def session_note(facts: Mapping[str, Any]) -> str:
 def export_file(
     task: Task, folder: Path, compressed: Trained, say: Say
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """Quantize if asked, export, judge and time the file; return the model, and facts of it."""
+    """Quantize if asked, export, judge and time the file; return the model, and facts about it."""
     export = task.config.export
-    assert export is not None  # noqa: S101 (the caller has looked)
+    assert export is not None  # noqa: S101 (checked by the caller)
     model = compressed.model
     target = export_target(model, export.target)
     if export.quantize:
@@ -88,10 +88,10 @@ def export_file(
     )
     facts: dict[str, Any] = {"onnx_bytes": written.size_bytes}
     if export.benchmark:
-        say("timing the file beside the dense model's")
+        say("timing the file against the dense model's")
         try:
             facts |= _timed(task, written.path, compressed.dense, target, folder)
-        except (MissingExtraError, RuntimeFailure) as error:  # the file is good all the same
+        except (MissingExtraError, RuntimeFailure) as error:  # the file is valid nevertheless
             say(f"not timed: {error}")
     elif task.config.data is not None:
         judges = task.data.test or task.data.validation
@@ -102,9 +102,9 @@ def export_file(
 def _timed(
     task: Task, file: Path, dense: nn.Module, target: Target, folder: Path
 ) -> dict[str, Any]:
-    """Return latency, in turns with the dense model's, and the metric as the runtime computes."""
+    """Return the latency, alternating with the dense model's, and the metric in the runtime."""
     export = task.config.export
-    assert export is not None  # noqa: S101 (the caller has looked)
+    assert export is not None  # noqa: S101 (checked by the caller)
     plain = folder / DENSE_FILE
     export_onnx(dense, plain, task.example_inputs, target, dynamic_batch=export.dynamic_batch)
     runtime = runtime_named(target.runtime or target.name)

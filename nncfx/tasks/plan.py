@@ -1,4 +1,4 @@
-"""What a task would do, before it does it: hooks, and what compressing would save."""
+"""Predicts what a task would do: hooks, and the savings of compression."""
 
 import dataclasses
 import itertools
@@ -37,10 +37,10 @@ class PlannedHook:
     """A hook that would be inserted.
 
     Attributes:
-        site: Where: a weight, or a port of an operation.
-        algorithm: Whose it is.
+        site: A weight, or a port of an operation.
+        algorithm: The algorithm of the hook.
         hook: Its class.
-        priority: Hooks of one site run in this order.
+        priority: Determines the order of the hooks at a site.
     """
 
     site: str
@@ -52,15 +52,15 @@ class PlannedHook:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What the model would be at a level, before any training.
+    """The properties of the model at a level, before any training.
 
     Attributes:
         at: The level or the candidate, in words.
-        parameters: Elements, zeros included.
+        parameters: Elements, including zeros.
         macs: Multiply-accumulates of one example.
-        footprint_bytes: Bytes of the parameters that are not zero.
+        footprint_bytes: Bytes of the non-zero parameters.
         file_bytes: Bytes as a `.nncfx` file.
-        problem: Why it cannot be told; "" where it can.
+        problem: Why there is no prediction; "" if there is one.
     """
 
     at: str
@@ -77,9 +77,9 @@ class TaskPlan:
     """What a task would do.
 
     Attributes:
-        hooks: What 'compression' would insert, in the order of the operations' priorities.
+        hooks: The hooks that 'compression' would insert, in order of execution.
         predictions: The dense model, then the compressed one at its levels.
-        stages: What would be done, a line each.
+        stages: The steps, one line each.
     """
 
     hooks: tuple[PlannedHook, ...]
@@ -92,14 +92,14 @@ class TaskPlan:
 
 
 def plan_task(task: Task) -> TaskPlan:
-    """Return what `task` would do; model and data are made, and nothing is trained or written.
+    """Return what `task` would do; builds model and data, but does not train or write anything.
 
-    Predictions are not guessed: the model is compressed by weights alone, thinned, and counted.
+    Predictions are computed: the model is compressed by weights alone, thinned, and counted.
 
     Raises:
         NNCFXError: of the config, the model or the data, as the run would raise it at its start.
     """
-    _ = task.objective, task.metric, task.criterion  # refused before the model is made
+    _ = task.objective, task.metric, task.criterion  # checked before the model is built
     model = task.model()
     dense = _prediction("dense", model, model, task)
     hooks: tuple[PlannedHook, ...] = ()
@@ -131,7 +131,7 @@ def _hooks(task: Task) -> Iterator[PlannedHook]:
 
 
 def _trained(task: Task) -> Prediction:
-    """Return what the model would be at the end of all schedules."""
+    """Return the model's properties at the end of all schedules."""
     first = list(itertools.islice(iter(task.data.train), 1))
     try:
         controller, network = create_compressed_model(
@@ -149,7 +149,7 @@ def _trained(task: Task) -> Prediction:
 
 
 def _without_adaptation(task: Task) -> Any:  # noqa: ANN401 (a config)
-    """Return the config without what reads many examples and changes no size."""
+    """Return the config without parts that read many examples and change no size."""
     data = task.config.base.to_dict()
     for one in data["compression"]:
         one.get("initializer", {}).pop("batchnorm_adaptation", None)
@@ -163,7 +163,7 @@ def _to_the_end(controller: Controller) -> None:
 
 
 def _searched(task: Task, dense: nn.Module) -> Iterator[Prediction]:
-    """Yield what the model would be at some levels, or at the ends and the middle of a space."""
+    """Yield the model's properties at some levels, or at the ends and the middle of a space."""
     found = arguments_from(task.config.base, task.example_inputs)
     space = found.get("space")
     candidates = (
@@ -233,5 +233,5 @@ def _stages(task: Task) -> Iterator[str]:
     if export is not None:
         runtime = f" for {export.target}" if export.target else ""
         quantized = f"quantize{runtime}, then " if export.quantize else ""
-        timed = ", and time it beside the dense model" if export.benchmark else ""
+        timed = ", and time it against the dense model" if export.benchmark else ""
         yield f"{quantized}export {export.file}{runtime}{timed}"

@@ -1,4 +1,4 @@
-"""Names of Python objects in a config, and the objects."""
+"""Loads the Python objects that a config refers to by name."""
 
 import importlib
 import importlib.util
@@ -15,12 +15,12 @@ _LOADED: Final[dict[Path, ModuleType]] = {}
 
 
 def load_reference(text: str, folder: Path, key: str) -> object:
-    """Return what `text` names; the module that it stands in is run.
+    """Return the object named by `text`; its module is executed.
 
     Args:
         text: `"package.module:name"` or `"file.py:name"`, where the file is in `folder`.
-        folder: That of the config; packages in it are found, too.
-        key: The key of the config that says so, for messages.
+        folder: The folder of the config; packages in it are found, too.
+        key: The config key with this name, for messages.
 
     Raises:
         ConfigError: `text` has another form, its module cannot be run, or has no such name.
@@ -43,11 +43,11 @@ def load_reference(text: str, folder: Path, key: str) -> object:
 
 
 def reference_problem(text: str, folder: Path) -> str:
-    """Return what is wrong with `text`, as far as no code has to run to know; "" for nothing.
+    """Return what is wrong with `text`, without running code; "" if nothing.
 
     Args:
-        text: As `load_reference` takes it.
-        folder: That of the config.
+        text: As for `load_reference`.
+        folder: The folder of the config.
     """
     home, colon, name = text.rpartition(":")
     if not colon or not home or not name:
@@ -60,18 +60,18 @@ def reference_problem(text: str, folder: Path) -> str:
 
 def call_reference(
     function: Callable[..., Any], text: str, key: str, arguments: Mapping[str, Any] | None = None
-) -> Any:  # noqa: ANN401 (what a user's function makes)
-    """Return what a function of the user's returns.
+) -> Any:  # noqa: ANN401 (the result of a user's function)
+    """Return the result of a user's function.
 
     Args:
-        function: What `load_reference` found.
+        function: From `load_reference`.
         text: Its name.
-        arguments: By keyword; none are needed.
-        key: The key of the config, or the option, that names it, for messages.
+        arguments: By keyword; optional.
+        key: The config key, or the option, that names it, for messages.
 
     Raises:
         ConfigError: it raises an error.
-        NNCFXError: as it does.
+        NNCFXError: raised by the function itself.
     """
     try:
         return function(**(arguments or {}))
@@ -85,7 +85,7 @@ def call_reference(
 
 
 def load_module(path: Path, key: str) -> ModuleType:
-    """Return the module that the file at `path` is, which is run once in a process.
+    """Return the module in the file at `path`, which is executed once per process.
 
     Raises:
         ConfigError: there is no such file, or it raises an error.
@@ -98,7 +98,7 @@ def load_module(path: Path, key: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None  # noqa: S101, PT018 (a file ending in .py)
     module = importlib.util.module_from_spec(spec)
-    # workers of a loader find what they pickle by the name of its module
+    # workers of a loader find pickled objects by the name of their module
     known = sys.modules.get(path.stem)
     if known is None:
         sys.modules[path.stem] = module
@@ -131,6 +131,6 @@ def _imported(name: str, key: str) -> ModuleType:
 
 
 def _place(error: BaseException) -> str:
-    """Return the file and the line of users' code that raised `error`."""
+    """Return the file and the line of user code that raised `error`."""
     line = users_line(error)
     return "" if line is None else f" ({Path(line.filename).name}, line {line.lineno})"

@@ -1,4 +1,4 @@
-"""Carry out a task: compress, prove, save, quantize, export, time; resume it after a kill."""
+"""Runs a task: compress, prove, save, quantize, export, time; resumes it after a kill."""
 
 import contextlib
 import datetime as dt
@@ -33,7 +33,7 @@ _NUMBERS: Final = (
     *("onnx_bytes", "dense_onnx_bytes", "speed_up"),
     *("exported_metric", "dense_file_metric"),
 )
-"""Facts of an exported file; those that are no metrics are above 0."""
+"""Facts of an exported file; all except metrics are above 0."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,9 +41,9 @@ class Outcome:
     """The outcome of a task.
 
     Attributes:
-        files: What was written, by what it is.
+        files: The written files, by kind.
         facts: Numbers for people and programs: metric, bytes, MACs, latency.
-        evidence: What the report shows; None where nothing was compressed before the export.
+        evidence: The content of the report; None if nothing was compressed before the export.
     """
 
     files: Mapping[str, Path]
@@ -61,10 +61,10 @@ class Outcome:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskResult(Outcome):
-    """The outcome of a task, and the model that it has made.
+    """The outcome of a task, and its model.
 
     Attributes:
-        model: The compressed model; quantized where 'export' asks for it.
+        model: The compressed model; quantized if 'export' asks for it.
     """
 
     model: nn.Module
@@ -77,16 +77,16 @@ def run_task(
     say: Say = lambda _: None,
     settings: Mapping[str, Any] | None = None,
 ) -> TaskResult:
-    """Carry out `task` in `folder`; run again, it continues where it stopped.
+    """Run `task` in `folder`; call it again to continue after an interruption.
 
     Args:
-        task: As `read_task` returns it.
-        folder: Where all files go; it is made.
-        say: Takes lines that tell how far the run has come.
-        settings: Of the `Compressor` of a search, beside those of the config.
+        task: From `read_task`.
+        folder: The folder for all files; created if missing.
+        say: Called with lines that report progress.
+        settings: Of the `Compressor` of a search, in addition to those of the config.
 
     Raises:
-        NNCFXError: whatever the parts raise: a fault of the config, of the data or of the machine.
+        NNCFXError: any error of the parts: a fault of the config, of the data or of the machine.
     """
     folder = Path(folder)
     _begin(task, folder)
@@ -97,7 +97,7 @@ def run_task(
         model = compressed.model
         if evidence is not None:
             facts = _facts(evidence)
-            files |= _written(folder, evidence, say)  # whatever becomes of the export
+            files |= _written(folder, evidence, say)  # even if the export fails
         if task.config.export is not None:
             model, exported = export_file(task, folder, compressed, say)
             facts |= exported
@@ -115,14 +115,14 @@ def resume_task(folder: str | Path, **parts: Any) -> TaskResult:  # noqa: ANN401
     """Continue the run in `folder`; `parts` are those of `run_task`.
 
     Raises:
-        StorageError: `folder` holds no run, or its config has been moved.
+        StorageError: `folder` does not contain a run, or its config was moved.
         NNCFXError: as `run_task`.
     """
     return run_task(read_task(config_of(folder)), folder, **parts)
 
 
 def ended_result(folder: str | Path) -> Outcome | None:
-    """Return what the run in `folder` has come to; None where it has not ended.
+    """Return the outcome of the run in `folder`; None if it has not ended.
 
     Raises:
         StorageError: a file of the run is damaged.
@@ -141,7 +141,7 @@ def ended_result(folder: str | Path) -> Outcome | None:
 
 
 def _check_numbers(facts: Mapping[str, Any], file: Path) -> None:
-    """Refuse facts of an exported file that nothing could be told of."""
+    """Refuse invalid facts of an exported file."""
     times = facts.get("latency_ms", {})
     numbers = {name: facts[name] for name in _NUMBERS if name in facts}
     if "speed_up" in facts:
@@ -157,7 +157,7 @@ def config_of(folder: str | Path) -> Path:
     """Return the config of the run in `folder`.
 
     Raises:
-        StorageError: `folder` holds no run, or its config has been moved.
+        StorageError: `folder` does not contain a run, or its config was moved.
     """
     file = Path(folder) / RUN
     if not file.is_file():
@@ -179,17 +179,17 @@ def config_of(folder: str | Path) -> Path:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold the run in `folder` for this process; the lock ends with it.
+    """Lock the run in `folder` for this process; the lock ends with the process.
 
     Raises:
-        MachineError: another process has it.
+        MachineError: another process has locked it.
     """
     handle = os.open(folder / RUN, os.O_RDONLY)
     try:
         if not lock(handle):
             raise MachineError(
-                f"'{folder}' is in use by another run, and two would write over each other. Wait "
-                "for it to end, or give another --folder."
+                f"'{folder}' is in use by another run, and the two would overwrite each other. "
+                "Wait for it to end, or give another --folder."
             )
         yield
     finally:
@@ -198,9 +198,9 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _failure_told(folder: Path) -> Iterator[None]:
-    """Keep in `folder` why the run failed, for `run_status`, until it runs again.
+    """Save in `folder` why the run failed, for `run_status`, until it runs again.
 
-    One that had ended before stays ended while all files that its result names are as they were.
+    A run that had ended before remains ended if all files named in its result are unchanged.
     """
     before, files = _ended_before(folder)
     for name in (FAILURE, RESULT):
@@ -215,15 +215,15 @@ def _failure_told(folder: Path) -> Iterator[None]:
             raise
         text = str(error) if isinstance(error, NNCFXError) else repr(error)
         when = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        with contextlib.suppress(StorageError):  # a full disk must not hide the error itself
+        with contextlib.suppress(StorageError):  # a full disk must not hide the actual error
             write_text(folder / FAILURE, json.dumps({"error": text, "when": when}) + "\n")
         raise
 
 
 def _ended_before(folder: Path) -> tuple[str | None, dict[Path, int]]:
-    """Return the result of a run that has ended, and when each of its files was written."""
+    """Return the result of a run that has ended, and the modification times of its files."""
     outcome = None
-    with contextlib.suppress(StorageError):  # what is damaged is written anew
+    with contextlib.suppress(StorageError):  # a damaged file is written again
         outcome = ended_result(folder)
     if outcome is None:
         return None, {}
@@ -251,8 +251,8 @@ def _begin(task: Task, folder: Path) -> None:
     for name in written:
         if (folder / name).exists():
             raise ArgumentError(
-                f"'{folder / name}' is of no run of 'nncfx compress', and this one would write "
-                "over it. Give another --folder, or move the file."
+                f"'{folder / name}' does not belong to a run of 'nncfx compress', and this one "
+                "would overwrite it. Give another --folder, or move the file."
             )
     write_text(known, text + "\n")
 

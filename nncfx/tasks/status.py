@@ -1,4 +1,4 @@
-"""What a run has come to, read from its folder while it continues or after it has ended."""
+"""The status of a run, read from its folder while it continues or after it has ended."""
 
 import dataclasses
 import datetime as dt
@@ -42,7 +42,7 @@ _HEADER: Final = {
         "search": _SEARCH,
     },
 }
-"""What is read of a journal's first line."""
+"""The keys that are read from a journal's first line."""
 
 
 @final
@@ -51,9 +51,9 @@ class BestTrial:
     """The trial that would be chosen if the search ended now.
 
     Attributes:
-        candidate: What was tried: {"level": ...}, or a value for each dimension of a space.
-        metric: What it reached.
-        objective: The objective that it reached.
+        candidate: {"level": ...}, or a value for each dimension of a space.
+        metric: Its metric.
+        objective: Its objective.
     """
 
     candidate: Mapping[str, Any]
@@ -64,27 +64,28 @@ class BestTrial:
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """How far a run has come.
+    """The progress of a run.
 
     Attributes:
-        folder: Where it is kept.
+        folder: Of the run.
         state: "running", "ended", "failed", or "stopped" before its end.
         kind: "search", "training", or "export" alone.
-        done: Trials, or steps, that are done; the dense model does not count.
-        at_most: How many there will be; a search may end before.
-        stages: In so many parts of equal length: a search of one level has two.
-        failed: Trials that failed.
-        objective: What is improved; "" in a training.
-        metric: What judges, by its name.
-        threshold: The metric that the search asks for; None in a training.
-        dense_metric: Of the model that came in; None where it is not known yet.
-        best: What would be chosen now; None where nothing keeps the threshold.
-        unit: Of the objective; "" where it has none.
+        done: Number of finished trials or steps, without the dense model.
+        at_most: The largest possible number of them; a search can end earlier.
+        stages: Number of equal parts of that: a search of one level has two.
+        failed: Number of failed trials.
+        objective: The objective; "" in a training.
+        metric: The name of the metric.
+        threshold: The metric that the search requires; None in a training.
+        dense_metric: Of the original model; None if not known yet.
+        best: The current choice; None if no trial keeps the threshold.
+        unit: Of the objective; "" if it has none.
         unsure: Trials that keep the threshold, but not by `nncfx.search.CAUTION` standard errors.
-        level: That a training has come to; None in a search.
-        seconds_left: At the pace so far and at most; None where there is none yet, or it ended.
-        last_change: When something was written last, ISO 8601 in UTC.
-        error: Why it failed; "" where it did not.
+        level: The current level of a training; None in a search.
+        seconds_left: At the current pace and at most; None if there is no pace yet, or the run
+            ended.
+        last_change: Time of the last write, ISO 8601 in UTC.
+        error: Why it failed; "" if it did not.
     """
 
     folder: Path
@@ -112,7 +113,7 @@ class RunStatus:
 
 
 def run_status(folder: str | Path) -> RunStatus:
-    """Return how far the run in `folder` has come; nothing is locked or changed.
+    """Return the progress of the run in `folder`; nothing is locked or changed.
 
     Raises:
         StorageError: there is no run in `folder`, or a file of it is damaged.
@@ -170,8 +171,8 @@ def _of_training(folder: Path, progress: Path) -> RunStatus:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StorageError(
-            f"'{progress}' is no progress of a training ({error_text(error)}). Delete "
-            "it; the next epoch writes it again."
+            f"'{progress}' is not the progress of a training ({error_text(error)}). Delete it; "
+            "the next epoch writes it again."
         ) from error
 
 
@@ -266,7 +267,7 @@ def _candidate_trial(record: Mapping[str, Any], journal: Path) -> _Tried:
 
 
 def _aims(search: Mapping[str, Any]) -> tuple[float | None, bool]:
-    """Return the threshold and whether the objective is maximized, as the journal has them."""
+    """Return the threshold and whether the objective is maximized, from the journal."""
     if "at_least" in search:
         limits, objectives = search["at_least"], search["objectives"]
         return next(iter(limits.values()), None), "maximize" in objectives.values()
@@ -274,9 +275,9 @@ def _aims(search: Mapping[str, Any]) -> tuple[float | None, bool]:
 
 
 def read_journal(journal: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
-    """Return header and trials; a line that is being written now is left out.
+    """Return header and trials; a line that is currently being written is left out.
 
-    So are the leases of workers, which say what is tried now.
+    The leases of workers, which are running trials, are also left out.
     """
     lines = read_lines(journal).lines
     try:
@@ -288,7 +289,8 @@ def read_journal(journal: Path) -> tuple[Mapping[str, Any], Sequence[Mapping[str
         raise StorageError(f"'{journal}' is damaged: {error}.") from error
     except jsonschema.ValidationError as error:
         raise StorageError(
-            f"'{journal}' is no journal of a search: line 1, {error.json_path}: {error.message}."
+            f"'{journal}' is not the journal of a search: line 1, {error.json_path}: "
+            f"{error.message}."
         ) from error
     return header, [one for one in records if "lease" not in one]
 

@@ -1,4 +1,4 @@
-"""Read a task from a JSON config or from a Python file; load what it names."""
+"""Reads a task from a JSON config or from a Python file, and loads the code it names."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ _LOADERS: Final = ("train", "validation", "test")
 @final
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The loaders of a task: batches of `(inputs, targets)`, iterable again and again."""
+    """The loaders of a task: batches of `(inputs, targets)`, iterable repeatedly."""
 
     train: Iterable[Any]
     validation: Iterable[Any]
@@ -50,7 +50,7 @@ class Task:
 
     Attributes:
         config: What to do.
-        path: The file that says so; names of files in it are beside it.
+        path: The file of the task; file names in it are relative to its folder.
     """
 
     config: TaskConfig
@@ -58,16 +58,16 @@ class Task:
 
     @property
     def kind(self) -> Literal["search", "training", "export"]:
-        """What takes its time."""
+        """The kind of work that takes most time."""
         if self.config.search is not None:
             return "search"
         return "training" if self.config.compression else "export"
 
     def model(self) -> nn.Module:
-        """Return the trained model, in evaluation mode; every call makes a fresh one.
+        """Return the trained model, in evaluation mode; every call builds a new one.
 
         Raises:
-            ConfigError: what is named makes no model.
+            ConfigError: the named code does not build a model.
             StorageError: the weights cannot be read, or do not fit.
         """
         section = self.config.model
@@ -86,8 +86,8 @@ class Task:
         """The loaders.
 
         Raises:
-            ConfigError: there is no section 'data', or what it names makes no loaders.
-            ArgumentError: a loader can be read only once, is empty, or gives no pairs.
+            ConfigError: there is no section 'data', or the named code does not build loaders.
+            ArgumentError: a loader can be read only once, is empty, or does not yield pairs.
         """
         section = self.config.data
         if section is None:
@@ -110,17 +110,17 @@ class Task:
 
     @property
     def metric(self) -> Metric:
-        """What judges a model on a loader."""
+        """The metric of a model on a loader."""
         if self.config.metric == ACCURACY:
             return accuracy
         return cast("Metric", self._function(self.config.metric, "metric"))
 
     @property
     def objective(self) -> Objective | None:
-        """What the search improves, where that is one of the user's.
+        """The objective of the search, if it is the user's own.
 
         Raises:
-            ConfigError: what is named is no objective.
+            ConfigError: the named object is not an objective.
         """
         search = self.config.search
         if search is None or not search.is_own:
@@ -145,7 +145,7 @@ class Task:
 
     @functools.cached_property
     def example_inputs(self) -> ExampleInputs:
-        """What is traced: of 'input_info', else the first batch for validation."""
+        """The inputs for tracing: from 'input_info', else the first validation batch."""
         if self.config.input_info:
             return example_inputs_of(self.config.input_info, self.model())
         if self.config.data is None:
@@ -180,9 +180,9 @@ class Task:
 def read_task(path: str | Path) -> Task:
     """Return the task that a JSON config, or a Python file, describes.
 
-    A Python file has the sections as names: `model`, `data`, `metric` and `criterion` are
-    functions (or the object itself), `objective` is a `Minimize` or `Maximize` of one, the others
-    return, or are, what JSON would hold.
+    A Python file defines the sections as names: `model`, `data`, `metric` and `criterion` are
+    functions (or the object itself), `objective` is a `Minimize` or `Maximize` of a function, the
+    others are, or return, JSON-like values.
 
     Raises:
         ConfigError: the file cannot be read, or has faults, all of which are listed.
@@ -196,7 +196,7 @@ def read_task(path: str | Path) -> Task:
 
 
 def _check_files(config: TaskConfig, path: Path) -> None:
-    """Refuse a config whose names of code or weights lead to no file; no code is run."""
+    """Refuse a config that names code or weights in missing files; no code is run."""
     named = {"model.factory": config.model.factory, **config.code}
     if config.data is not None:
         named["data.factory"] = config.data.factory

@@ -1,4 +1,4 @@
-"""The stage that trains with the algorithms of 'compression', and what it leaves."""
+"""The stage that trains with the algorithms of 'compression', and its results."""
 
 import datetime as dt
 import json
@@ -29,7 +29,7 @@ from nncfx.thinning import ThinRecipe, save_thinned, thin
 from nncfx.training import Recipe, Training, TrainingProgress, create_compressed_model
 
 Say = Callable[[str], None]
-"""Takes a line that tells how far a run has come."""
+"""Receives a line that reports progress."""
 
 PROGRESS: Final = "training.json"
 _CHECKPOINT: Final = "training.ckpt"
@@ -38,13 +38,13 @@ _CHECKPOINT: Final = "training.ckpt"
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trained:
-    """A model before and after.
+    """A model before and after training.
 
     Attributes:
-        dense: As it came in.
+        dense: The original model.
         model: Compressed, stripped, and without dead channels.
         metrics: Of both, on the data for testing, or else for validation.
-        max_error: Of thinning; None where no channel was pruned.
+        max_error: Of thinning; None if no channel was pruned.
         recipes: How the model was thinned.
     """
 
@@ -56,7 +56,7 @@ class Trained:
 
 
 def train_task(task: Task, folder: Path, say: Say) -> Trained:
-    """Train as 'train' and 'compression' say; a run that was killed continues in its `folder`.
+    """Train according to 'train' and 'compression'; a killed run continues in its `folder`.
 
     Raises:
         NNCFXError: as `nncfx.create_compressed_model`, `nncfx.training.Training` and `nncfx.thin`.
@@ -88,7 +88,7 @@ def train_task(task: Task, folder: Path, say: Say) -> Trained:
         checkpoint = folder / _CHECKPOINT
         training = Training(controller, batches, task.criterion, recipe, checkpoint)
         if training.step:
-            say(f"going on after step {training.step} of {recipe.steps}")
+            say(f"continuing after step {training.step} of {recipe.steps}")
         training.run(on_progress=_Progress(folder / PROGRESS, say, training.step))
     network.eval()
     if controller.compression_stage() is not CompressionStage.FULLY_COMPRESSED:
@@ -111,7 +111,7 @@ def train_task(task: Task, folder: Path, say: Say) -> Trained:
 
 
 def evidence_of(task: Task, trained: Trained, file: SavedFile) -> Evidence:
-    """Measure both models and return what a report shows."""
+    """Measure both models and return the evidence for a report."""
     timings = _timings(task, trained)
     one = one_example(task.example_inputs)
     return Evidence(
@@ -143,7 +143,7 @@ def evidence_of(task: Task, trained: Trained, file: SavedFile) -> Evidence:
 
 
 def _timings(task: Task, trained: Trained) -> tuple[Timing | None, Timing | None, str]:
-    """Return the timings of both models in ONNX Runtime, or in torch where that is missing."""
+    """Return the timings of both models in ONNX Runtime, or in torch if that is not installed."""
     for runtime in ("onnxruntime", "torch"):
         try:
             with CandidateTimer(trained.dense, task.example_inputs, runtime) as timer:
@@ -161,10 +161,10 @@ def save_compressed(path: Path, trained: Trained) -> SavedFile:
 
 @final
 class _NumberedBatches:
-    """The batches of a loader by the number of the step; each epoch draws by a seed of its own.
+    """The batches of a loader by the number of the step; each epoch has its own seed.
 
     Args:
-        loader: Has a length, and gives `(inputs, targets)`.
+        loader: Has a length, and yields `(inputs, targets)`.
         seed: Of the first epoch.
     """
 
@@ -173,8 +173,8 @@ class _NumberedBatches:
             self._length = len(loader)  # type: ignore[arg-type]  # what has none is refused
         except TypeError as error:
             raise ArgumentError(
-                "The loader for training has no length, so that a training that was killed could "
-                "not go on at the same batch. Return a DataLoader or a list of batches."
+                "The loader for training has no length, so a training that was killed could not "
+                "continue at the same batch. Return a DataLoader or a list of batches."
             ) from error
         self._loader, self._seed = loader, seed
         self._next = -1
@@ -203,7 +203,7 @@ class _NumberedBatches:
         try:
             torch.manual_seed(self._seed + epoch)
             batches = iter(self._loader)
-            first = next(batches, None)  # where a sampler draws the order
+            first = next(batches, None)  # if a sampler draws the order
         finally:
             torch.set_rng_state(state)
         if first is None:
@@ -223,7 +223,7 @@ def history(folder: Path) -> list[dict[str, Any]]:
 
 @final
 class _Progress:
-    """Tells each epoch, and writes it down for `nncfx status`."""
+    """Reports each epoch, and records it for `nncfx status`."""
 
     def __init__(self, path: Path, say: Say, step: int) -> None:
         self._path, self._say = path, say

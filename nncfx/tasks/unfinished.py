@@ -1,4 +1,4 @@
-"""Evidence of what an unfinished search has found so far, from its journal alone."""
+"""Evidence of an unfinished search, from its journal alone."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def write_page(folder: str | Path, path: str | Path) -> Path:
-    """Write the page of what the run in `folder` has come to, and return its path.
+    """Write a page about the run in `folder`, and return its path.
 
-    A run that has ended, or searches one level, has the report; of a training there are its
-    epochs, and of the search of a space its trials. Before anything is measured, there is the
-    state alone.
+    A run that has ended, or that searches one level, gets the report; a training a list of its
+    epochs, and the search of a space a list of its trials. Before the first measurement the page
+    only shows the state.
 
     Raises:
         StorageError: there is no run, or a file of it is damaged.
@@ -46,7 +46,7 @@ def write_page(folder: str | Path, path: str | Path) -> Path:
 
 
 def _rows(folder: Path, status: RunStatus) -> list[dict[str, Any]] | None:
-    """Return the epochs of a training or the trials of a space; None where a report is due."""
+    """Return the epochs of a training or the trials of a space; None if there is a report."""
     if not (folder / JOURNAL).is_file():
         return history(folder)
     header, records = read_journal(folder / JOURNAL)
@@ -67,7 +67,7 @@ def _rows(folder: Path, status: RunStatus) -> list[dict[str, Any]] | None:
 
 
 def _words(status: RunStatus) -> str:
-    """Return what the run is doing, or why it failed, and how far it has come."""
+    """Return the current work, or why it failed, and the progress."""
     state = f"failed: {status.error.rstrip('.')}" if status.error else status.state
     if not status.at_most:
         return state if status.error else f"{state}, nothing measured yet"
@@ -98,14 +98,14 @@ def _progress(folder: Path, status: RunStatus, rows: list[dict[str, Any]]) -> "P
 
 
 def evidence_so_far(folder: str | Path) -> Evidence:
-    """Return the evidence of the run in `folder`; of one that has not ended, what its journal has.
+    """Return the evidence of the run in `folder`; if it has not ended, from its journal.
 
-    Of an unfinished search the compressed model is the best trial so far, judged by the data that
+    For an unfinished search the compressed model is the best trial so far, judged by the data that
     choose; layers and latencies are not known yet.
 
     Raises:
         StorageError: there is no run, or a file of it is damaged.
-        SearchError: there is no journal of the search of one level, or nothing in it yet.
+        SearchError: there is no journal of a search of one level, or it is still empty.
     """
     folder = Path(folder)
     status = run_status(folder)
@@ -143,13 +143,13 @@ def evidence_so_far(folder: str | Path) -> Evidence:
         layers=(),
         max_thinning_error=None,
         files={},
-        notes=("Accuracies are of the data that choose.",),
+        notes=("Accuracies are measured on the data that the search chooses by.",),
         state=_words(status),
     )
 
 
 def _title(folder: Path) -> str:
-    """Return what the ended report will be called: the task's name, or that of the folder."""
+    """Return the future title of the report: the task's name, or that of the folder."""
     is_task = (folder / RUN).is_file()
     return config_of(folder).stem if is_task else folder.resolve().name
 
@@ -169,21 +169,21 @@ def _result(trials: Sequence[Trial], search: Mapping[str, Any]) -> SearchResult:
 
 
 def _objective(said: Mapping[str, Any], *, maximize: bool) -> Objective:
-    """Return the objective of a journal; only its words and its direction are asked for."""
+    """Return the objective of a journal; only its words and its direction are used."""
     name = str(said.get("objective"))
     known = ready_objective(name)
     if known is not None:
         return known
 
     def unknown(_: object) -> float:
-        raise NotImplementedError  # nothing is measured from a journal
+        raise NotImplementedError  # nothing is measured for a journal
 
     make = Maximize if maximize else Minimize
     return make(unknown, name=name, unit=str(said.get("unit", "")))
 
 
 def _facts(trial: Trial) -> ModelFacts:
-    assert trial.measurement is not None  # noqa: S101 (only measured trials are asked)
+    assert trial.measurement is not None  # noqa: S101 (only measured trials are passed)
     counts: Mapping[str, Any] = trial.measurement.details
     parameters = int(counts.get("parameters", 0))
     return ModelFacts(

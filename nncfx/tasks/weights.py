@@ -1,4 +1,4 @@
-"""Weights from a file into a model, whatever wrote the file; no code of the file is run."""
+"""Loads weights from a file of any origin into a model, without executing code in the file."""
 
 import pickle
 import re
@@ -19,16 +19,16 @@ from nncfx.storage.models.model_state import model_state
 from nncfx.training import load
 
 _WRAPPERS: Final = ("state_dict", "model", "model_state_dict", "state_dict_ema", "module")
-"""Under which keys training scripts keep the weights beside optimizer and epoch."""
+"""The keys under which training scripts store weights next to optimizer and epoch."""
 
 
 def load_weights(model: nn.Module, path: str | Path) -> nn.Module:
     """Return `model` with the weights of a `.nncfx`, safetensors or torch file.
 
-    Files of nncfx bring back what was done to the model: thinned widths, quantizers.
+    Files of nncfx also restore changes to the model: thinned widths, quantizers.
 
     Raises:
-        StorageError: the file is none, or its tensors do not fit; names of ten are listed.
+        StorageError: the file is invalid, or its tensors do not fit; up to ten names are listed.
     """
     path = Path(path)
     check_source(path)
@@ -63,19 +63,19 @@ def state_in(path: Path) -> dict[str, torch.Tensor]:
     """Return the tensors in a safetensors or torch file by name.
 
     Raises:
-        StorageError: it is neither, or holds something else than tensors.
+        StorageError: it is neither, or contains something other than tensors.
     """
     try:
         if path.suffix in (".safetensors", ".st"):
             return load_file(path)
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever the parts of a damaged pickle lead to
+    except Exception as error:  # a damaged pickle can raise anything
         if machine_fault(error) is not None and not isinstance(error, OSError):
             raise
         raise StorageError(
             f"'{path}' holds no weights that can be read without running code "
-            f"({_reason(error, path)}). Write it by torch.save(model.state_dict(), path), or as "
-            "safetensors."
+            f"({_reason(error, path)}). Write it with torch.save(model.state_dict(), path), or "
+            "as safetensors."
         ) from error
     for key in _WRAPPERS:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
@@ -84,30 +84,30 @@ def state_in(path: Path) -> dict[str, torch.Tensor]:
         isinstance(one, torch.Tensor) for one in found.values()
     ):
         raise StorageError(
-            f"'{path}' holds no state_dict: its values are not all tensors. Write it by "
+            f"'{path}' holds no state_dict: its values are not all tensors. Write it with "
             "torch.save(model.state_dict(), path)."
         )
     return {str(name).removeprefix("module."): one for name, one in found.items()}
 
 
 def _reason(error: Exception, path: Path) -> str:
-    """Return what is wrong with a file, in place of torch's advice to run its code."""
+    """Return what is wrong with a file, instead of torch's advice to run its code."""
     if path.is_file() and not path.stat().st_size:
         return "it is empty"
     found = re.search(r"Unsupported global: GLOBAL (\S+)", str(error))
     if found:
         return f"it is a pickle of objects, such as {found.group(1)}"
     if isinstance(error, pickle.UnpicklingError):
-        return "it is no file of torch.save"
+        return "it is not a file of torch.save"
     text = str(error).strip() or error_text(error)
     return text.partition("\n")[0].rstrip(".:")
 
 
 def is_ours(path: Path) -> bool:
-    """Return whether nncfx wrote the file, so that it may hold integers as such."""
+    """Return whether nncfx wrote the file, so that it may contain integers."""
     if is_container(path):
         return True
-    try:  # whatever its ending: nncfx.save takes any
+    try:  # for any extension, since nncfx.save accepts all
         with safe_open(path, "pt") as file:
             return KEY in (file.metadata() or {})
     except (SafetensorError, OSError):

@@ -1,6 +1,6 @@
-"""Conformance suites: what an algorithm, a runtime, a scheme or a pass promises, as functions.
+"""Conformance suites: the promises of algorithms, runtimes, schemes and passes, as functions.
 
-They are those of nncfx's own tests, for the tests of who writes one. They need no pytest.
+nncfx's own tests use them, and so can tests of extensions. They do not need pytest.
 """
 
 from nncfx.testing.algorithms import ALGORITHM_PROMISES, PARTNERS, AlgorithmSubject

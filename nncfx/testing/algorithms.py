@@ -1,13 +1,13 @@
-"""What every algorithm promises, for algorithms of other packages as for nncfx's own.
+"""The promises of every algorithm, for algorithms of other packages and for nncfx's own.
 
-Each promise is a function of an `AlgorithmSubject` that raises `AssertionError` where the
-algorithm breaks it. With pytest::
+Each promise is a function of an `AlgorithmSubject` that raises `AssertionError` if the algorithm
+breaks it. With pytest::
 
     @pytest.mark.parametrize("promise", ALGORITHM_PROMISES)
     def test_my_algorithm_keeps_its_promise(promise):
         promise(AlgorithmSubject({"algorithm": "my_sparsity"}))
 
-`pytest.register_assert_rewrite("nncfx.testing")` in a conftest shows the values of what failed.
+`pytest.register_assert_rewrite("nncfx.testing")` in a conftest shows the values in failures.
 """
 
 import contextlib
@@ -40,23 +40,23 @@ __all__ = ["ALGORITHM_PROMISES", "PARTNERS", "AlgorithmSubject"]
 _SMALL_LOSS: Final = 0.05
 _MOST_STEPS: Final = 200
 _SAME: Final = 1e-3
-"""By how much outputs may differ where sums are rounded otherwise; learned scores make it more."""
+"""How much outputs may differ if sums are rounded differently; learned scores amplify this."""
 
 
 @dataclasses.dataclass(frozen=True)
 class AlgorithmSubject:
-    """An algorithm as a config asks for it.
+    """An algorithm with its config.
 
-    Its schedule reaches its target in epoch 3 or before.
+    Its schedule reaches its target in epoch 3 or earlier.
 
     Attributes:
         item: The item of the config.
-        has_level: Whether the algorithm has a level. One without neither has to reach one nor lets
-            one be set; what it does, it does from its epoch 1 on.
-        rounds: Whether it makes zeros of its own, and changes activations.
-        is_whole: Whether it takes whole branches, of which the model has two: it goes in two
-            steps, and what is gone with all its layers gets no gradients.
-        partners: What it has to compose with; `PARTNERS` if empty.
+        has_level: Whether the algorithm has a level. An algorithm without one neither reaches a
+            level nor allows setting one; it takes effect from its epoch 1 on.
+        rounds: Whether it creates zeros by rounding, and changes activations.
+        is_whole: Whether it prunes whole branches, of which the model has two: it prunes in two
+            steps, and layers that are entirely removed get no gradients.
+        partners: The algorithms that it must compose with; `PARTNERS` if empty.
     """
 
     item: Mapping[str, Any]
@@ -76,7 +76,7 @@ class AlgorithmSubject:
         first: bool = True,
         device: torch.device = torch.device("cpu"),  # noqa: B008 (immutable)
     ) -> tuple[Controller, NNCFNetwork]:
-        """Return controller and model with this algorithm in it, before or after `others`."""
+        """Return controller and model with this algorithm applied, before or after `others`."""
         items = [self.item, *(other.item for other in others)]
         config = {"compression": items if first else items[::-1]}
         return create_compressed_model(_fresh().to(device), config, example_inputs().to(device))
@@ -91,7 +91,7 @@ PARTNERS: Final = (
         }
     ),
 )
-"""What an algorithm has to compose with: masks of single weights, and of channels."""
+"""What an algorithm must compose with: masks of single weights, and of channels."""
 
 
 def _fresh() -> ConvAttentionNet:
@@ -99,7 +99,7 @@ def _fresh() -> ConvAttentionNet:
 
 
 def _reach(controller: Controller, level: float) -> None:
-    """Set the level; where a loss brings it about, train what the algorithm has of its own."""
+    """Set the level; if it results from a loss, train the algorithm's own parameters."""
     for part in controller.parts.values() if isinstance(controller, CompositeController) else ():
         if not part.has_level:
             part.scheduler.epoch_step(1 if level else 0)
@@ -120,11 +120,11 @@ def _reach(controller: Controller, level: float) -> None:
         torch.autograd.backward(loss)
         optimizer.step()
         loss = controller.loss()
-    raise AssertionError(f"the loss stands at {float(loss)}, far from level {level}")
+    raise AssertionError(f"the loss is {float(loss)}, far from level {level}")
 
 
 def _baked(model: NNCFNetwork) -> nn.Module:
-    """Return the model with its hooks in the weights, and no other hook."""
+    """Return the model with its hooks baked into the weights, and no other hook."""
     copied = copy.deepcopy(model)
     weights = [one for one in copied.nncf.hooks if isinstance(one.site, WeightSite)]
     for algorithm in {one.algorithm for one in copied.nncf.hooks}:
@@ -203,7 +203,7 @@ def of_damaged_states_only_errors_of_nncfx_tell(subject: AlgorithmSubject) -> No
 
 
 def the_models_state_dict_alone_resumes_the_schedule(subject: AlgorithmSubject) -> None:
-    """As every tutorial of PyTorch resumes: model.load_state_dict, and nothing of ours."""
+    """As in PyTorch's tutorials: model.load_state_dict, without functions of nncfx."""
     partner = next(one for one in PARTNERS if one.name != subject.name)
     for others in ((), (partner,)):
         controller, model = subject.applied(*others)
@@ -234,7 +234,7 @@ def pickle_and_deepcopy_keep_the_output(subject: AlgorithmSubject) -> None:
 
 
 def _pickled(value: object) -> object:
-    return pickle.loads(pickle.dumps(value))  # noqa: S301 (what was pickled here)
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 (pickled in this line)
 
 
 def config_survives_json(subject: AlgorithmSubject) -> None:
@@ -299,7 +299,7 @@ def it_composes_with_others(subject: AlgorithmSubject) -> None:
 
 @functools.cache  # every algorithm is the partner of all the others
 def _alone(item: str) -> nn.Module:
-    """Return the plain model after this algorithm alone, an item of a config in JSON."""
+    """Return the plain model after applying only this algorithm, a config item in JSON."""
     controller, model = AlgorithmSubject(json.loads(item)).applied()
     _reach(controller, 0.5)
     return strip(model)
@@ -328,7 +328,7 @@ def mode_and_dtype_change_nothing(subject: AlgorithmSubject) -> None:
 
 
 def another_device_computes_the_same(subject: AlgorithmSubject) -> None:
-    """What is computed beside the model, such as a score, a range or a loss, moves with it."""
+    """Tensors computed besides the model, such as a score, a range or a loss, move with it."""
     here, counted = _after_a_step(subject, torch.device("cpu"))
     for float64 in (True, False):
         with checked_device(float64=float64) as device:
@@ -340,7 +340,7 @@ def another_device_computes_the_same(subject: AlgorithmSubject) -> None:
 def _after_a_step(
     subject: AlgorithmSubject, device: torch.device
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Return the outputs and the statistics after an epoch's begin, a level and a backward."""
+    """Return the outputs and the statistics after an epoch start, a level and a backward."""
     torch.manual_seed(0)
     controller, model = subject.applied(device=device)
     controller.scheduler.epoch_step()
@@ -381,7 +381,7 @@ ALGORITHM_PROMISES: Final[tuple[Callable[[AlgorithmSubject], None], ...]] = (
     another_device_computes_the_same,
     removing_restores_the_original,
 )
-"""All of them; each is named after what it promises."""
+"""All promises; each is named after what it promises."""
 
 
 def _plan(subject: AlgorithmSubject) -> tuple[NNCFNetwork, Sequence[Insertion]]:

@@ -1,4 +1,4 @@
-"""Small models that have a bit of everything, on which the suites run."""
+"""Small models with many kinds of layers, for the suites."""
 
 from typing import Self
 
@@ -41,7 +41,7 @@ class ConvAttentionNet(nn.Module):
 
     @classmethod
     def fresh(cls) -> Self:
-        """Return the model with the same weights at every call, in evaluation mode."""
+        """Return the model with the same weights in every call, in evaluation mode."""
         with torch.random.fork_rng(devices=()), torch.no_grad():
             torch.manual_seed(0)
             model = cls()
@@ -50,6 +50,6 @@ class ConvAttentionNet(nn.Module):
             mean = model.norm.running_mean
             assert mean is not None
             mean.uniform_(-1, 1)
-            # for const_sparsity to keep
+            # zeros for const_sparsity to keep
             model.conv1.weight[..., 0, 0] = 0
         return model.eval()

@@ -1,6 +1,6 @@
-"""A device that is none: its tensors lie in memory, and refuse to meet the CPU's, as a GPU's do.
+"""A fake device: its tensors are in memory, but like a GPU's cannot be mixed with the CPU's.
 
-What forgets to move a tensor then fails on any machine, not beside a GPU only::
+Code that forgets to move a tensor thus fails on any machine, not only with a GPU::
 
     with other_device() as device:
         quantize(model.to(device), [images.to(device)])
@@ -21,12 +21,12 @@ __all__ = ["checked_device", "other_device"]
 
 Function: TypeAlias = Callable[..., object]
 
-# a type that torch knows, for which no package of its own is asked
+# a type known to torch, for which torch does not require a package
 _DEVICE: Final = torch.device("lazy", 0)
 _ATEN: Final = torch.ops.aten
 _DATA: Final[Any] = Tensor.data
 _COPIES: Final = {_ATEN.copy_.default, _ATEN._to_copy.default}  # noqa: SLF001 (as torch calls it)
-# what is on a GPU may be indexed by what is on the CPU
+# tensors on a GPU can be indexed by tensors on the CPU
 _INDEXED: Final = {
     _ATEN.index.Tensor,
     _ATEN.index_put.default,
@@ -36,10 +36,10 @@ _INDEXED: Final = {
 
 
 class _Elsewhere(Tensor):
-    """A tensor that says it is on the device, around one in memory."""
+    """A tensor that claims to be on the device, around one in memory."""
 
     _inner: Tensor
-    # operations only, not the functions that are made of them
+    # dispatch operations only, not the functions composed of them
     __torch_function__: Any = torch._C._disabled_torch_function_impl  # noqa: SLF001 (no other name)
 
     @staticmethod
@@ -88,10 +88,10 @@ class _Elsewhere(Tensor):
 
 
 class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it so
-    """Sees what no tensor of the device takes part in, and may make one.
+    """Handles calls without tensors of the device, which may create one.
 
     Attributes:
-        has_float64: Whether the device of all blocks has this type.
+        has_float64: Whether the device of all blocks supports this dtype.
     """
 
     has_float64: ClassVar[bool] = True
@@ -105,9 +105,9 @@ class _Placing(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 def other_device(*, float64: bool = True) -> Iterator[torch.device]:
     """Yield a device to which tensors and modules can be moved, inside the block.
 
-    It computes as the CPU does, to rounding, and raises torch's RuntimeError where tensors of
-    both meet. Autocast does nothing there; files and exporters need the tensors moved back.
-    Without `float64` it has no such type, as Apple's GPUs have none.
+    It computes as the CPU does, up to rounding, and raises torch's RuntimeError if tensors of both
+    are mixed. Autocast has no effect on it; files and exporters need the tensors moved back.
+    Without `float64` the device lacks this dtype, like Apple's GPUs.
     """
     lifted = torch._C._only_lift_cpu_tensors()  # noqa: SLF001 (as torch's FakeTensorMode does)
     plain = torch.autocast, torch.is_autocast_enabled
@@ -126,7 +126,7 @@ def other_device(*, float64: bool = True) -> Iterator[torch.device]:
 
 @contextlib.contextmanager
 def checked_device(*, float64: bool = True) -> Iterator[torch.device]:
-    """Yield such a device; where tensors of both meet, raise AssertionError, as promises do."""
+    """Yield such a device; raise AssertionError, as promises do, if tensors of both are mixed."""
     try:
         with other_device(float64=float64) as device:
             yield device
@@ -135,7 +135,7 @@ def checked_device(*, float64: bool = True) -> Iterator[torch.device]:
 
 
 def _but_there(function: Function, instead: AbstractContextManager[None] | bool) -> Function:
-    """Return `function` of a device's type, but for the one of this module."""
+    """Return `function` for devices of this type, except for the one of this module."""
 
     def called(*args: object, **kwargs: object) -> object:
         kind = args[0] if args else kwargs.get("device_type")
@@ -145,7 +145,7 @@ def _but_there(function: Function, instead: AbstractContextManager[None] | bool)
 
 
 def _computed(func: Function, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-    """Call an operation on the tensors in memory; wrap what is on the device."""
+    """Call an operation on the tensors in memory; wrap results on the device."""
     tensors = list(_tensors((args, list(kwargs.values()))))
     is_there = any(isinstance(one, _Elsewhere) for one in tensors)
     _check_meeting(func, args, tensors)
@@ -158,7 +158,7 @@ def _computed(func: Function, args: Sequence[object], kwargs: Mapping[str, objec
     known = {id(_in_memory(one)): one for one in tensors}
 
     def placed(value: object) -> object:
-        if id(value) in known:  # what is written in place is returned itself
+        if id(value) in known:  # an in-place result is returned itself
             return known[id(value)]
         if isinstance(value, list | tuple):
             return type(value)(map(placed, value))
@@ -174,7 +174,7 @@ def _computed(func: Function, args: Sequence[object], kwargs: Mapping[str, objec
 
 def _check_meeting(func: Function, args: Sequence[object], tensors: Sequence[Tensor]) -> None:
     is_there = any(isinstance(one, _Elsewhere) for one in tensors)
-    # numbers mix, as they do with a GPU's
+    # scalars can be mixed, as with a GPU's
     is_here = any(one.ndim and not isinstance(one, _Elsewhere) for one in tensors)
     may_mix = func in _COPIES or (func in _INDEXED and isinstance(args[0], _Elsewhere))
     if is_there and is_here and not may_mix:
@@ -185,7 +185,7 @@ def _check_meeting(func: Function, args: Sequence[object], tensors: Sequence[Ten
 
 
 def _tensors(values: Sequence[object]) -> Iterator[Tensor]:
-    # by hand, as ATen's arguments are tensors and lists of such: pytree takes twice the time
+    # by hand, as ATen's arguments are tensors and lists of them: pytree takes twice the time
     for value in values:
         if isinstance(value, Tensor):
             yield value

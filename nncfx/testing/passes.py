@@ -1,6 +1,6 @@
-"""What every pass of the export promises, for passes of other packages as for nncfx's own.
+"""The promises of every export pass, for passes of other packages and for nncfx's own.
 
-Each promise is a function of a `PassSubject` that raises `AssertionError` where it is broken.
+Each promise is a function of a `PassSubject` that raises `AssertionError` if it is broken.
 """
 
 import tempfile
@@ -29,15 +29,15 @@ __all__ = ["PASS_PROMISES", "PassSubject"]
 
 @dataclass(frozen=True, kw_only=True)
 class PassSubject:
-    """A pass, where it runs, and a model that it changes.
+    """A pass, its position, and a model that it changes.
 
     Attributes:
         export_pass: The pass.
         before: The pass of nncfx before which it runs.
-        model: Returns a model of which it changes something, in evaluation mode.
-        inputs: What the model takes.
-        target: For which files are written.
-        tolerance: By how much outputs may differ, of the largest; 0 asks for the same bits.
+        model: Returns a model that the pass changes, in evaluation mode.
+        inputs: Inputs of the model.
+        target: The target of the files.
+        tolerance: How much outputs may differ, relative to the largest; 0 requires the same bits.
     """
 
     export_pass: ExportPass
@@ -49,7 +49,7 @@ class PassSubject:
 
     @cached_property
     def files(self) -> "list[tuple[onnx.ModelProto, onnx.ModelProto]]":
-        """For the model in float and quantized, its file without the pass and the one with it."""
+        """Return, for the model in float and quantized, its file without and with the pass."""
         pairs = []
         for model in (self.model(), quantize(self.model(), [self.inputs])):
             without = self._exported(model)
@@ -69,7 +69,7 @@ class PassSubject:
 
 
 def it_changes_a_model(subject: PassSubject) -> None:
-    """Otherwise the other promises say nothing."""
+    """Otherwise the other promises prove nothing."""
     changes = any(_nodes(without) != _nodes(after) for without, after in subject.files)
     assert changes, (
         f"'{subject.export_pass.name}' changed neither the model nor its quantized form"
@@ -77,7 +77,7 @@ def it_changes_a_model(subject: PassSubject) -> None:
 
 
 def values_stay(subject: PassSubject) -> None:
-    """Every operation computed by itself, without the runtime's fusions."""
+    """Every operation is computed separately, without the runtime's fusions."""
     for without, after in subject.files:
         for one, other in zip(_run(without, subject), _run(after, subject), strict=True):
             limit = subject.tolerance * float(np.abs(one).max())
@@ -106,7 +106,7 @@ PASS_PROMISES: Final[tuple[Callable[[PassSubject], None], ...]] = (
     inputs_and_outputs_stay,
     what_it_ensures_holds,
 )
-"""All of them; each is named after what it promises."""
+"""All promises; each is named after what it promises."""
 
 
 def _nodes(model: "onnx.ModelProto") -> list[tuple[str, list[str], list[bytes]]]:

@@ -1,4 +1,4 @@
-"""What a suite asks of an error, its class and words; and states that are damaged."""
+"""Checks of errors, by class and message; and functions that damage states."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ __all__ = ["changed", "check_refused", "paths"]
 def check_refused(
     call: Callable[[], object], error: type[Exception] | tuple[type[Exception], ...], words: str
 ) -> None:
-    """Raise an `AssertionError` unless `call` raises `error` with the pattern `words` in it."""
+    """Raise `AssertionError` unless `call` raises `error` with the pattern `words` in it."""
     text = None
     try:
         call()
@@ -31,7 +31,7 @@ def paths(state: Any) -> Iterator[tuple[str, ...]]:  # noqa: ANN401 (a tree of p
 
 
 def changed(state: Any, path: Sequence[str], value: object) -> Any:  # noqa: ANN401 (as above)
-    """Return nested mappings with another `value` at a path.
+    """Return nested mappings with the value at a path replaced.
 
     >>> changed({"a": 1, "b": {"c": 2}}, ["b", "c"], 3)
     {'a': 1, 'b': {'c': 3}}

@@ -1,6 +1,6 @@
-"""What every runtime promises, for runtimes of other packages as for nncfx's own.
+"""The promises of every runtime, for runtimes of other packages and for nncfx's own.
 
-Each promise is a function of a `RuntimeSubject` that raises `AssertionError` where it is broken.
+Each promise is a function of a `RuntimeSubject` that raises `AssertionError` if it is broken.
 """
 
 from collections.abc import Callable
@@ -26,14 +26,14 @@ _ROUNDOFF: Final = 2e-5
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeSubject:
-    """A runtime, and what its arithmetic explains.
+    """A runtime, and the errors of its arithmetic.
 
     Attributes:
         runtime: The runtime.
-        folder: Where the files of the suite's models are written, once for all promises.
+        folder: The folder for the files of the suite's models, written once for all promises.
         options: How sessions are built.
         relative: The largest error, as a fraction of the largest output.
-        batches: The batch sizes that are tried.
+        batches: The batch sizes to test.
     """
 
     runtime: Runtime
@@ -48,7 +48,7 @@ class RuntimeSubject:
         return self.runtime.build(source, self.options)
 
     def file(self, model: nn.Module, inputs: Tensor) -> Path:
-        """Return the ONNX file of `model`, whose batch is open."""
+        """Return the ONNX file of `model`, with an open batch axis."""
         path = self.folder / f"{type(model).__name__}_{inputs.ndim}.onnx"
         if not path.exists():
             export_onnx(model, path, inputs)
@@ -112,7 +112,7 @@ RUNTIME_PROMISES: Final[tuple[Callable[[RuntimeSubject], None], ...]] = (
     a_closed_session_does_not_run,
     the_wrong_kind_of_source_is_refused,
 )
-"""All of them; each is named after what it promises."""
+"""All promises; each is named after what it promises."""
 
 
 def _images(batch: int) -> Tensor:
@@ -156,7 +156,7 @@ class _Sequences(nn.Module):
 
     @classmethod
     def fresh(cls) -> "_Sequences":
-        """Return the model with the same weights at every call, in evaluation mode."""
+        """Return the model with the same weights in every call, in evaluation mode."""
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(0)
             return cls().eval()

@@ -1,6 +1,6 @@
-"""What every scheme promises, for schemes of other packages as for nncfx's own.
+"""The promises of every scheme, for schemes of other packages and for nncfx's own.
 
-Each promise is a function of a `SchemeSubject` that raises `AssertionError` where it is broken.
+Each promise is a function of a `SchemeSubject` that raises `AssertionError` if it is broken.
 """
 
 import copy
@@ -25,14 +25,14 @@ __all__ = ["SCHEME_PROMISES", "SchemeSubject"]
 
 @dataclass(frozen=True, kw_only=True)
 class SchemeSubject:
-    """A scheme, and what its level means.
+    """A scheme, and the meaning of its level.
 
     Attributes:
         scheme: The scheme.
-        reads_level: Whether the level has a say; level 0 then changes nothing.
-        zeroes: Whether the level says how many weights are zero.
-        rounding: By how much, of the largest weight, projecting a second time may round.
-        bound: Whether the scheme is bound to the channels of the model before it is used.
+        reads_level: Whether the level has an effect; level 0 then changes nothing.
+        zeroes: Whether the level is the fraction of zero weights.
+        rounding: How much a second projection may change weights, relative to the largest weight.
+        bound: Whether the scheme is bound to the channels of the model before use.
     """
 
     scheme: Scheme
@@ -54,7 +54,7 @@ class SchemeSubject:
         scheme.decompress(model)
 
     def ready(self, model: nn.Module) -> Scheme:
-        """Return the scheme, bound to `model` if it is to be."""
+        """Return the scheme, bound to `model` if `bound`."""
         if not self.bound:
             return self.scheme
         wrapped = wrap(copy.deepcopy(model), example_inputs())
@@ -64,7 +64,7 @@ class SchemeSubject:
 
 
 def level_zero_is_the_identity_bitwise(subject: SchemeSubject) -> None:
-    """Negative zeros and the smallest numbers stay as well."""
+    """Negative zeros and the smallest numbers do not change either."""
     if not subject.reads_level:
         return
     model = ConvAttentionNet.fresh()
@@ -113,8 +113,8 @@ def a_percentage_is_refused(subject: SchemeSubject) -> None:
 
 
 def it_holds_settings_only(subject: SchemeSubject) -> None:
-    """What it did to one model changes nothing of what it does to the next."""
-    again = pickle.loads(pickle.dumps(subject.scheme))  # noqa: S301 (what was pickled here)
+    """Compressing one model does not affect how it compresses the next."""
+    again = pickle.loads(pickle.dumps(subject.scheme))  # noqa: S301 (pickled in this line)
     assert again == subject.scheme, "a pickled copy differs"
     first = subject.compressed(0.5)
     subject.compressed(0.75)
@@ -122,7 +122,7 @@ def it_holds_settings_only(subject: SchemeSubject) -> None:
 
 
 def parameters_stay_themselves(subject: SchemeSubject) -> None:
-    """Objects, shapes, dtypes and `requires_grad` are as before; autograd has seen nothing."""
+    """Objects, shapes, dtypes and `requires_grad` do not change; autograd records nothing."""
     model = ConvAttentionNet.fresh()
     model.stem.weight.requires_grad_(False)
     before = {
@@ -138,7 +138,7 @@ def parameters_stay_themselves(subject: SchemeSubject) -> None:
 
 
 def another_device_gives_the_same_weights(subject: SchemeSubject) -> None:
-    """What is computed beside the weights, such as a mask or a codebook, is where they are."""
+    """Tensors computed besides the weights, such as masks or codebooks, are on their device."""
     expected = subject.compressed(0.5)
     for float64 in (True, False):
         with checked_device(float64=float64) as device:
@@ -160,7 +160,7 @@ SCHEME_PROMISES: Final[tuple[Callable[[SchemeSubject], None], ...]] = (
     parameters_stay_themselves,
     another_device_gives_the_same_weights,
 )
-"""All of them; each is named after what it promises."""
+"""All promises; each is named after what it promises."""
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Find the operation at which a thinned model fails, or begins to differ."""
+"""Finds the operation at which a thinned model fails or starts to differ."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -44,7 +44,7 @@ def failing_operation(
 ) -> Operation | None:
     """Return the first operation of `model` that fails in `thinned`; None if it runs.
 
-    Where the outputs have other shapes, it is the last one.
+    If only the shapes of the outputs differ, it is the last operation.
     """
     counters: list[_Counter] = []
 
@@ -69,7 +69,7 @@ class _Record:
 
 
 class _Recorder(ChannelObserver):
-    """Keeps the result of every operation, and its channels."""
+    """Records the result of every operation, and its channels."""
 
     def __init__(self, *, living: bool) -> None:
         super().__init__(living=living)
@@ -77,7 +77,7 @@ class _Recorder(ChannelObserver):
 
     @override
     def on_call(self, call: TracedCall) -> None:
-        """Follow channels and keep the result."""
+        """Follow channels and record the result."""
         super().on_call(call)
         if call.address:
             for tensor in tensors_in(call.result):
@@ -94,9 +94,9 @@ def first_divergence(
     Channels that were removed are left out of the comparison.
 
     Args:
-        masked: the model before.
-        removal: the model after, which may fail, and what went.
-        inputs: what both are run on.
+        masked: the model before thinning.
+        removal: the model after thinning, which may fail, and what was removed.
+        inputs: inputs for both models.
         tolerance: as for `verify`.
     """
     for one in inputs:

@@ -1,4 +1,4 @@
-"""Which elements of the tensors of a forward a thin model still has: `LeftElements`."""
+"""Finds the elements of tensors in a forward that a thin model keeps: `LeftElements`."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -16,10 +16,10 @@ from nncfx.tracing import ExampleInputs, PostSite, PreSite, Site, TracedCall, tr
 
 
 class LeftElements:
-    """Says which elements of a tensor are left when channels are removed."""
+    """Determines which elements of a tensor are left when channels are removed."""
 
     def __init__(self, state: ChannelState, entries: Mapping[tuple[str, int], Ids]) -> None:
-        """Take what a trace knows of channels, and what goes along each axis of parameters."""
+        """Store the channels of a trace, and the entries removed along each axis of parameters."""
         state.settle()
         self._ledger, self._entries = state.ledger, entries
         gone = [
@@ -34,11 +34,11 @@ class LeftElements:
 
         Args:
             grid: the ids of its channels.
-            source: the parameter that it is made of; None for an activation.
+            source: the parameter that it is computed from; None for an activation.
         """
         if source is None:
             ids = self._ledger.find(grid.numpy())
-            return np.isin(ids, self._dead, invert=True)  # ~ makes no array of a scalar
+            return np.isin(ids, self._dead, invert=True)  # ~ does not return an array
         left = np.ones(source.shape, dtype=np.bool_)
         for axis in range(left.ndim):
             gone = self._entries.get((source.parameter, axis))
@@ -48,7 +48,7 @@ class LeftElements:
 
 
 class _SiteObserver(ChannelObserver):
-    """Keeps what is known of the channels of the tensors at some sites."""
+    """Records the channels of the tensors at some sites."""
 
     def __init__(self, sites: Collection[Site]) -> None:
         super().__init__(living=True)
@@ -57,7 +57,7 @@ class _SiteObserver(ChannelObserver):
 
     @override
     def on_call(self, call: TracedCall) -> None:
-        """Follow channels, and keep those at the sites."""
+        """Follow channels, and record those at the sites."""
         super().on_call(call)
         for kind, tensors in ((PreSite, call.operands), (PostSite, call.produced)):
             for port, tensor in enumerate(tensors):
@@ -72,13 +72,13 @@ def gone_at(
     inputs: Sequence[ExampleInputs],
     entries: Mapping[tuple[str, int], Sequence[int]],
 ) -> dict[Site, tuple[tuple[int, ...], dict[int, Sequence[int]]]]:
-    """Return the shape of the tensor at each site, and which indices of each axis go.
+    """Return the shape of the tensor at each site, and the removed indices of each axis.
 
-    A site that no input reaches is left out.
+    Sites that no input reaches are omitted.
 
     Args:
         sites: before or after operations.
-        model: before anything goes; without hooks.
+        model: before removal; without hooks.
         inputs: as the forward takes them.
         entries: (parameter, axis) to the indices removed along that axis.
     """

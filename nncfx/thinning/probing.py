@@ -1,4 +1,4 @@
-"""Find out by trial which channels can go: `prunable_channels`."""
+"""Finds out by trial which channels can be removed: `prunable_channels`."""
 
 import re
 from collections import Counter
@@ -27,7 +27,7 @@ from nncfx.tracing.hooks.installation import unhooked
 from nncfx.tracing.record.tracer import trace_of_shapes
 
 Form: TypeAlias = Literal["class", "auto"]
-"""Whether modules keep their classes, or become graphs where their code holds a width."""
+"""Whether modules keep their classes, or become graphs if their code contains a width."""
 
 _TRIALS: Final = 20
 _TOO_MANY: Final = f"the code holds widths at more than {_TRIALS} places"
@@ -39,10 +39,10 @@ _HOW: Final = "; as a graph (form='auto') the module could lose them"
 
 
 def check_form(form: str) -> None:
-    """Raise an error if `form` is none.
+    """Check that `form` is valid.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: it is not.
     """
     if form not in ("auto", "class"):
         raise ArgumentError(
@@ -59,31 +59,31 @@ def prunable_channels(
     living_norms: bool = False,
     form: Form = "class",
 ) -> Channels:
-    """Return the groups of channels of `model`, those fixed that its code needs.
+    """Return the groups of channels of `model`; those that its code needs are fixed.
 
-    Code may hold a width that no tensor and no integer of a module gives. So a part of every set
-    is removed for trial. An operation that then fails fixes the channels that it reads, as do its
-    counterparts, whose addresses differ only in numbers of blocks; if it fails again, so does
-    everything in its module, then everything in the module around that, until the trial runs.
-    After 20 trials all channels are fixed.
+    Code can contain a width that is not visible in any tensor or integer of a module. So a part of
+    every set is removed on trial. If an operation then fails, the channels that it reads are
+    fixed, as are those of its counterparts, whose addresses differ only in block numbers; if it
+    fails again, so is everything in its module, then everything in the enclosing module, until the
+    trial runs. After 20 trials all channels are fixed.
 
-    With `form="auto"` modules whose code holds a width are first taken as graphs, in which it can
-    change (`Channels.forms`); only what fails even so is fixed.
+    With `form="auto"` modules whose code contains a width are first converted to graphs, in which
+    it can change (`Channels.forms`); only channels that fail even then are fixed.
 
     Args:
-        model: any module; never changed. Of a wrapped one, hooks do not matter.
+        model: any module; never changed. Hooks of a wrapped model are ignored.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
-        further_inputs: more of them, for a model whose forward branches.
-        living_norms: whether channels may be removed that norms average over, as for `thin`.
+        further_inputs: more example inputs, for a model whose forward branches.
+        living_norms: whether channels that norms average over may be removed, as for `thin`.
         form: "class": every module keeps its class; or "auto".
 
     Raises:
-        ArgumentError: `example_inputs` or `form` is of no accepted form.
-        TracingError: the model refuses the inputs.
+        ArgumentError: `example_inputs` or `form` is invalid.
+        TracingError: the model rejects the inputs.
     """
     check_form(form)
     inputs = (example_inputs, *further_inputs)
-    if isinstance(model, HookedModule):  # hooks hold masks and scales of the widths that there are
+    if isinstance(model, HookedModule):  # hooks hold masks and scales for the current widths
         model = unhooked(model)
     subject = _Subject(model, inputs, is_free=form == "auto")
     fixed: dict[str, str] = {}
@@ -111,13 +111,13 @@ def _addresses(model: nn.Module, inputs: Iterable[ExampleInputs]) -> list[str]:
 
 
 def _held_by_code(channels: Channels) -> list[str]:
-    """Return the modules because of whose code some channels of `channels` must stay."""
+    """Return the modules whose code requires some channels of `channels`."""
     fixing = {one.fixed_at for one in channels if one.fixed is not None}
     return [module for module, places in channels.literals.items() if fixing.intersection(places)]
 
 
 class _Subject:
-    """A model of which some modules are taken as graphs."""
+    """A model of which some modules are converted to graphs."""
 
     def __init__(
         self, model: nn.Module, inputs: Sequence[ExampleInputs], *, is_free: bool
@@ -131,8 +131,8 @@ class _Subject:
             self._left = []
 
     def take_as_graphs(self, names: Iterable[str]) -> bool:
-        """Take those modules as graphs that can be; return whether any now are that were not."""
-        # a module that has several names is called by one, and listed by another
+        """Convert the given modules to graphs where possible; return whether any is new."""
+        # a module with several names is called by one, and listed by another
         modules = {self._model.get_submodule(name) for name in names}
         wanted = [name for name in self._left if self._model.get_submodule(name) in modules]
         self._left = [name for name in self._left if name not in wanted]
@@ -144,15 +144,15 @@ class _Subject:
             try:
                 form = forward_graph(self._model.get_submodule(name), given)
             except ThinningError:
-                continue  # it keeps its class, and its channels if they fail again
+                continue  # it keeps its class, and its channels if it fails again
             if form.literals:
                 self._forms[name], self._arguments[name] = form, given
         return len(self._forms) > before
 
     def channels(self, fixed: Mapping[str, str], *, living_norms: bool) -> Channels:
-        """Return what is known of the channels; integers of graphs are widths."""
+        """Return the channels of the model; integers of graphs are widths."""
         if self._forms and not self._runs(self._forms):
-            # a module that is called in several ways refuses some of them as a graph
+            # a module that is called in several ways rejects some of the calls as a graph
             alone = {name: form for name, form in self._forms.items() if self._runs({name: form})}
             self._forms = alone if self._runs(alone) else {}
         subject = with_literals(self._model, self._forms)
@@ -171,9 +171,9 @@ class _Subject:
         return True
 
     def trial(self, channels: Channels) -> Operation | None:
-        """Return the operation that fails without some of the channels; None if none does.
+        """Return the operation that fails without some of the channels; None if none fails.
 
-        Without more of them, too: parts that happen to be one channel wide are broadcast.
+        Also tries removing more: parts that happen to be one channel wide would be broadcast.
         """
         for selection in (_parts(channels, _some), _parts(channels, _most)):
             smaller = removed(self._model, channels, selection)
@@ -191,7 +191,7 @@ def _has_own_code(module: nn.Module) -> bool:
 
 
 def _around(module: str) -> list[str]:
-    """Return the names of a module and of those around it."""
+    """Return the names of a module and of all enclosing ones."""
     parts = module.split(".") if module else []
     return [".".join(parts[:end]) for end in range(len(parts), -1, -1)]
 
@@ -213,7 +213,7 @@ def _nameless(address: str) -> str:
 
 
 def _parts(channels: Channels, count: Callable[[int, int], int]) -> Selection:
-    """Return groups to remove, never all: as `count` says of the number of a set and its size."""
+    """Return groups to remove, never all; `count` maps a set's number and size to how many."""
     groups = {
         one.name: np.arange(one.removable(count(number, one.size)))
         for number, one in enumerate(channels.prunable)
@@ -223,10 +223,10 @@ def _parts(channels: Channels, count: Callable[[int, int], int]) -> Selection:
 
 
 def _some(number: int, size: int) -> int:
-    """Return so many that no two widths keep their ratio by accident."""
+    """Return a count for which no two widths keep their ratio by accident."""
     return max(1, size // _PARTS[number % len(_PARTS)])
 
 
 def _most(_: int, size: int) -> int:
-    """Return more than half."""
+    """Return more than half of `size`."""
     return min(size - 1, -(-size * 3 // 5))

@@ -1,4 +1,4 @@
-"""Inputs to prove on, beside the example: random ones that a model takes as well."""
+"""Inputs to compare models on besides the example: random ones that a model accepts."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -17,15 +17,15 @@ _SEED: Final = 0
 
 
 class EmbeddingRows(TorchFunctionMode):
-    """While it is entered, notes which inputs choose rows of a table, and how many it has.
+    """While active, records which inputs index rows of a table, and its number of rows.
 
     Attributes:
-        rows: `id` of an input to the rows of the shortest table that it, or a view of it, chooses
-            from.
+        rows: `id` of an input to the number of rows of the shortest table that it, or a view of
+            it, indexes.
     """
 
     def __init__(self, example_inputs: ExampleInputs) -> None:
-        """Look out for the tensors in `example_inputs`."""
+        """Watch the tensors in `example_inputs`."""
         super().__init__()
         whole = [one for one in tensors_in(example_inputs) if _is_whole_number(one)]
         self._inputs = {one.untyped_storage().data_ptr(): id(one) for one in whole}
@@ -47,18 +47,18 @@ class EmbeddingRows(TorchFunctionMode):
 def random_inputs(
     example_inputs: ExampleInputs, rows: Mapping[int, int], *, spread: float | None = None
 ) -> Iterator[Any]:
-    """Yield inputs of the example's shapes and types with other values, the boldest first.
+    """Yield random inputs with the example's shapes and types, the most different first.
 
-    Numbers lie between the smallest and the largest of their tensor; where all are one, they are
-    normally distributed. Whole numbers that choose rows of a table choose any; others stay between
-    their smallest and largest. The second inputs have the example's whole numbers. Bools, single
-    numbers, what is not finite and what is no tensor stay as they are. The random state of torch
-    is left alone.
+    Floats lie between the smallest and the largest of their tensor; if all are equal, they are
+    normally distributed. Integers that index rows of a table are drawn from all rows; others stay
+    between their smallest and largest. The second inputs keep the example's integers. Bools,
+    single numbers, non-finite values and non-tensors do not change. The random state of torch is
+    not changed.
 
     Args:
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
-        rows: `id` of an input of whole numbers to the rows of the table from which it chooses.
-        spread: the standard deviation of all numbers instead, around 0.
+        rows: `id` of an input of integers to the number of rows of the table that it indexes.
+        spread: the standard deviation of all floats instead, around 0.
     """
     for chosen in (rows, None):
         generator = torch.Generator().manual_seed(_SEED)
@@ -71,7 +71,7 @@ def _other(
     spread: float | None,
     tensor: torch.Tensor,
 ) -> torch.Tensor:
-    """Return a tensor like another; whole numbers stay if no `rows` are given."""
+    """Return random values like `tensor`; integers do not change if `rows` is None."""
     if tensor.is_meta or tensor.layout != torch.strided or not tensor.numel():
         return tensor
     if tensor.is_floating_point():

@@ -1,4 +1,4 @@
-"""Thin a quantized model: its quantizers leave, the model is thinned, and they come back."""
+"""Thins a quantized model: removes its quantizers, thins it, and inserts them again."""
 
 import copy
 import logging
@@ -26,7 +26,7 @@ Entries = Mapping[tuple[str, int], tuple[int, ...]]
 
 
 def is_quantized(model: nn.Module) -> bool:
-    """Return whether a wrapped `model` has quantizers at activations, which no strip bakes in."""
+    """Return whether a wrapped `model` has activation quantizers, which strip cannot bake in."""
     return isinstance(model, NNCFNetwork) and any(
         isinstance(one.hook, Quantizer) and not isinstance(one.site, WeightSite)
         for one in model.nncf.hooks
@@ -34,10 +34,10 @@ def is_quantized(model: nn.Module) -> bool:
 
 
 def warn_quantized_attention(model: NNCFNetwork) -> None:
-    """Log torch's attentions that are both pruned and quantized: `quantized_again` refuses them.
+    """Log attention modules that are both pruned and quantized: `quantized_again` refuses them.
 
-    Without some of its channels such a module becomes a `NarrowAttention`, whose operations are
-    others than those at which the quantizers stand.
+    Without some of its channels such a module becomes a `NarrowAttention`, whose operations differ
+    from those that have the quantizers.
     """
     hooks = model.nncf.hooks
     attentions = [
@@ -60,14 +60,14 @@ def warn_quantized_attention(model: NNCFNetwork) -> None:
     if both := [one for one in attentions if one in quantized & pruned]:
         _LOGGER.warning(
             "%s: torch's own attention is both pruned and quantized, and without some of its "
-            "channels its operations are others: nncfx.thin will refuse this model. Leave "
+            "channels its operations differ: nncfx.thin will refuse this model. Leave "
             "quantization out here, and quantize what nncfx.thin returns.",
             shortened([f"'{one}'" for one in both]),
         )
 
 
 def without_hooks(model: NNCFNetwork, kind: type[nn.Module]) -> NNCFNetwork:
-    """Return what computes as `model` does without its hooks of one kind; all others stay.
+    """Return a model that computes as `model` does without its hooks of one kind.
 
     Modules are copied; weights and the other hooks are those of `model` itself.
     """
@@ -81,16 +81,16 @@ def quantized_again(
     inputs: Sequence[ExampleInputs],
     tolerance: float | None,
 ) -> tuple[NNCFNetwork, float]:
-    """Return `thinned` wrapped, with the quantizers of `model`, and how far it is from `model`.
+    """Return `thinned` wrapped, with the quantizers of `model`, and its error against `model`.
 
-    A quantizer with a scale per channel loses those of the channels that went; all others stay
-    as they are. Both models run on `inputs` and compute as integer kernels do, where
-    a sum does not depend on its order: they agree to the last bit but for operations in float.
+    A quantizer with a scale per channel loses those of the removed channels; all others do not
+    change. Both models run on `inputs` with the arithmetic of integer kernels, where a sum does
+    not depend on its order: they agree to the last bit except for float operations.
 
     Args:
         thinned: the thin model, in float.
         entries: (parameter, axis) to the indices removed along that axis.
-        model: what was thinned; left as it is.
+        model: the model before thinning; not changed.
         inputs: as the forward takes them.
         tolerance: the largest relative error accepted; None for the default.
 
@@ -129,7 +129,7 @@ def quantized_again(
 def _lost(
     model: NNCFNetwork, inputs: Sequence[ExampleInputs], entries: Entries
 ) -> dict[Site, tuple[Sequence[int], dict[int, Sequence[int]]]]:
-    """Return the shape of each tensor with a scale per channel, and what goes along its axes."""
+    """Return the shape of each tensor with a scale per channel, and what its axes lose."""
     sites = {
         one.site
         for one in model.nncf.hooks
@@ -152,15 +152,15 @@ def _lost(
 def _narrow(
     hook: Quantizer, name: str, shape: Sequence[int], gone: Mapping[int, Sequence[int]]
 ) -> None:
-    """Let a quantizer forget the channels that went."""
+    """Remove the scales of removed channels from a quantizer."""
     spec = hook.spec
     if not gone or (spec.axis is None and spec.group is None):
         return
     axis = int(spec.columns) if spec.axis is None else spec.axis % len(shape)
     if spec.group is not None and gone.keys() - {axis}:
         raise ThinningError(
-            f"'{name}' is quantized in groups of {spec.group} neighbours, and inputs of it "
-            "go: the groups would be others. Thin first, and quantize the thin model."
+            f"'{name}' is quantized in groups of {spec.group} neighbours, and removing some of "
+            "its inputs would change the groups. Thin first, and quantize the thin model."
         )
     if axis not in gone:
         return

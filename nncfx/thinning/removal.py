@@ -1,4 +1,4 @@
-"""Take groups of channels out of a copy of a model."""
+"""Removes groups of channels from a copy of a model."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -35,11 +35,11 @@ class Removal:
     """A smaller copy of a model.
 
     Attributes:
-        model: the copy; nothing says yet that it runs.
+        model: the copy; not yet checked to run.
         sizes: module name to the attributes that changed, with their new values.
         entries: (parameter or buffer, axis) to the indices removed along that axis, ascending.
-        dead: number of a call that averages over channels to the axis and the entries that went.
-        forms: modules that are graphs now, with the arguments of their forwards.
+        dead: number of a call that averages over channels to the axis and the removed entries.
+        forms: modules that became graphs, with the arguments of their forwards.
     """
 
     model: nn.Module
@@ -55,13 +55,13 @@ def removed(
     selection: Selection,
     baked: Mapping[str, torch.Tensor] = _NOTHING,
 ) -> Removal:
-    """Return a copy of `model` without the groups of `selection`; `model` stays as it is.
+    """Return a copy of `model` without the groups of `selection`; `model` is not changed.
 
     Args:
         model: any module.
         channels: its groups.
-        selection: those that go.
-        baked: what the copy has in place of tensors of `model`, by name.
+        selection: the groups to remove.
+        baked: tensors that replace those of `model` in the copy, by name.
     """
     entries = entries_of(channels, selection.groups)
     smaller, sizes = copy_without(model, entries, baked)
@@ -84,7 +84,7 @@ def removed(
 
 
 def shapes_removed(model: nn.Module, channels: Channels, selection: Selection) -> Removal:
-    """Return what `removed` does, of zeros, to be run by shapes; modules keep their classes."""
+    """Return the result of `removed` with zeros, to run by shapes; modules keep classes."""
     entries = entries_of(channels, selection.groups)
     smaller, sizes = shapes_without(model, entries)
     narrow_widths(smaller, _widths(channels, selection), sizes)
@@ -95,15 +95,15 @@ def shapes_removed(model: nn.Module, channels: Channels, selection: Selection) -
 def removed_in_place(
     model: nn.Module, channels: Channels, selection: Selection, baked: Mapping[str, torch.Tensor]
 ) -> Removal:
-    """Take the groups of `selection` out of `model` itself, tensor by tensor, and unwrap it.
+    """Remove the groups of `selection` from `model` itself, tensor by tensor, and unwrap it.
 
     Modules keep their classes.
 
     Args:
         model: changed; a wrapped one loses its hooks.
         channels: its groups.
-        selection: those that go.
-        baked: what is to stand in place of its tensors, by name.
+        selection: the groups to remove.
+        baked: tensors that replace its own, by name.
     """
     entries = entries_of(channels, selection.groups)
     touched = cut_in_place(model, entries, baked)
@@ -118,7 +118,7 @@ def removed_in_place(
 def _dead(
     channels: Channels, selection: Selection
 ) -> dict[int, tuple[int, npt.NDArray[np.int64]]]:
-    """Return which channels each call that averages over some must leave out."""
+    """Return the channels that each call that averages over channels must ignore."""
     found: dict[int, tuple[int, npt.NDArray[np.int64]]] = {}
     for name, groups in selection.groups.items():
         for average in channels.find(name).averages:
@@ -129,7 +129,7 @@ def _dead(
 
 
 def _widths(channels: Channels, selection: Selection) -> dict[tuple[str, str], int]:
-    """Return by how much each integer of a module falls."""
+    """Return how much each integer of a module decreases."""
     falls: dict[tuple[str, str], int] = defaultdict(int)
     for name, groups in selection.groups.items():
         for width in channels.find(name).widths:

@@ -1,4 +1,4 @@
-"""What thinning returns: the model, what went, and the proof."""
+"""The result of thinning: the model, what was removed, and the proof."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ class ThinResult:
     """A thinned model, what was removed, and the proof.
 
     Attributes:
-        model: a smaller copy, of the same class unless `exchanged` says something else, in the
-            same mode. It carries its recipe, and what it was thinned from those before, so that
-            `nncfx.save` and `nncfx.storage.save` write what brings it back.
-        exchanged: modules of it whose class cannot hold their widths, with the class they got.
+        model: a smaller copy in the same mode, of the same class unless `exchanged` says
+            otherwise. It carries its recipe and those of earlier thinnings, so `nncfx.save` and
+            `nncfx.storage.save` write everything needed to restore it.
+        exchanged: modules whose class cannot hold their widths, with their new class.
         removed: name of a group set (the module that creates the channels) to the indices of
             the channels removed from it, ascending.
-        fixed: name of a group set to the reason why dead channels of it stay.
+        fixed: name of a group set to the reason why its dead channels were kept.
         max_error: max |thinned - masked| / max |masked| over the outputs on the example inputs
             and on random ones of their shapes.
-        unreached: modules (and parameters by themselves) that no example has reached, not in
-            training mode either; what they could read has kept its channels.
+        unreached: modules (and standalone parameters) that no example reached, even in training
+            mode; channels that they could read were kept.
         sizes: module name to the attributes that changed, with their new values.
         entries: (parameter or buffer, axis) to the indices removed along that axis, ascending.
         parameters: number of parameters before and after.
         channels: number of prunable channel groups before and after.
-        recipe: from it and the original class the thin model is rebuilt.
+        recipe: rebuilds the thin model from the original class.
     """
 
     model: nn.Module
@@ -47,14 +47,14 @@ class ThinResult:
 
     @property
     def note(self) -> str:
-        """Why nothing was saved, and what to do; empty where something was."""
+        """Why nothing was saved, and what to do; empty if something was."""
         before, after = self.parameters
         if after < before:
             return ""
         if self.fixed:
             return (
-                "Nothing saved: dead channels are kept, for the reasons above. Take those away, "
-                "or prune other layers."
+                "Nothing saved: dead channels are kept, for the reasons above. Remove those, or "
+                "prune other layers."
             )
         return (
             "Nothing saved: no channel is dead, that is, read by zeros alone. Prune whole "

@@ -1,4 +1,4 @@
-"""Which channels are dead, and how many of them may be removed."""
+"""Determines which channels are dead, and how many of them can be removed."""
 
 import math
 from collections import defaultdict
@@ -17,17 +17,17 @@ from nncfx.targets import Alignment
 _Space = tuple[str, int]
 _ONE = "one channel must stay"
 _NUMPYS: Final = frozenset([torch.float32, torch.float64, torch.complex64, torch.complex128])
-"""Types that numpy compares fast, where others are slow or unknown to it."""
+"""Dtypes that numpy compares fast; others are slow or unsupported."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """What to remove, and why dead channels stay.
+    """What to remove, and why dead channels are kept.
 
     Attributes:
-        groups: group-set name to the groups that go, ascending; sets that lose none are absent.
-        kept: group-set name to the reason why dead groups of it stay.
-        is_cut: whether all groups of some set are dead, so that nothing passes there.
+        groups: group-set name to the removed groups, ascending; sets that lose none are absent.
+        kept: group-set name to the reason why dead groups are kept.
+        is_cut: whether all groups of some set are dead, so that no signal passes.
     """
 
     groups: Mapping[str, npt.NDArray[np.int64]]
@@ -36,7 +36,7 @@ class Selection:
 
 
 def has_dead_entries(group_set: GroupSet, tensors: Mapping[str, torch.Tensor]) -> bool:
-    """Return whether some weight that reads channels of the set is zero for some entry of them.
+    """Return whether a weight that reads channels of the set is zero for some entry of them.
 
     Args:
         group_set: groups of any size.
@@ -50,14 +50,14 @@ def has_dead_entries(group_set: GroupSet, tensors: Mapping[str, torch.Tensor]) -
 
 
 class Zeros:
-    """Says which slices of parameters and buffers are zero; each axis is looked at once."""
+    """Determines which slices of parameters and buffers are zero; checks each axis once."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = tensors
         self._found: dict[tuple[str, int], npt.NDArray[np.bool_]] = {}
 
     def along(self, parameter: str, axis: int) -> npt.NDArray[np.bool_]:
-        """Return for each index of `axis` whether every entry there is exactly zero."""
+        """Return whether all entries are exactly zero, for each index of `axis`."""
         if (parameter, axis) not in self._found:
             alive = _is_nonzero(self._tensors[parameter].detach())
             before = math.prod(alive.shape[:axis])
@@ -68,7 +68,7 @@ class Zeros:
 
 
 def _is_nonzero(tensor: torch.Tensor) -> npt.NDArray[np.bool_]:
-    """Return for each entry whether it is not zero; numpy compares in a fifth of torch's time."""
+    """Return whether each entry is non-zero; numpy compares in a fifth of torch's time."""
     nonzero: npt.NDArray[np.bool_]
     if tensor.device.type == "cpu" and tensor.dtype in _NUMPYS:
         nonzero = tensor.resolve_conj().numpy() != 0
@@ -78,10 +78,10 @@ def _is_nonzero(tensor: torch.Tensor) -> npt.NDArray[np.bool_]:
 
 
 def dead_groups(group_set: GroupSet, zeros: Zeros) -> npt.NDArray[np.int64]:
-    """Return the groups whose every consumer slice is exactly zero, ascending.
+    """Return the groups whose consumer slices are all exactly zero, ascending.
 
     Producers need not be zero: what nothing reads has no effect. A set without consumers has no
-    dead groups, as nothing shows that nobody reads it. NaN is not zero.
+    dead groups, since it may be read elsewhere. NaN is not zero.
     """
     consumers = group_set.by_role(Role.CONSUMER)
     dead = np.full(group_set.size, bool(consumers))
@@ -92,10 +92,10 @@ def dead_groups(group_set: GroupSet, zeros: Zeros) -> npt.NDArray[np.int64]:
 
 
 def check_fit(channels: Channels, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Check that `channels` are of the model with these parameters and buffers.
+    """Check that `channels` belong to the model with these parameters and buffers.
 
     Raises:
-        GraphError: a set has a member that the model lacks, or has with fewer entries.
+        GraphError: the model lacks a member of a set, or the member has fewer entries.
     """
     for group_set in channels:
         for member in group_set.members:
@@ -106,10 +106,10 @@ def check_fit(channels: Channels, tensors: Mapping[str, torch.Tensor]) -> None:
                 continue
             has = "none" if found is None else f"one of shape {list(shape)}"
             raise GraphError(
-                f"The channels of '{group_set.name}' are not of this model: they take a tensor "
-                f"'{member.parameter}' with at least {entries} entries along axis {member.axis}, "
-                f"and the model has {has}. Pass what prunable_channels finds for this very "
-                "model, or leave 'channels' out."
+                f"The channels of '{group_set.name}' are not those of this model: they take a "
+                f"tensor '{member.parameter}' with at least {entries} entries along axis "
+                f"{member.axis}, and the model has {has}. Pass what prunable_channels finds for "
+                "this very model, or leave 'channels' out."
             )
 
 
@@ -118,14 +118,13 @@ def select_removable(
 ) -> Selection:
     """Return the dead groups to remove.
 
-    A space from which anything goes keeps a width that `alignment` allows: as many dead channels
-    stay as that takes, those with the lowest numbers. A space that cannot be brought to such a
-    width keeps its own.
+    A space that loses channels keeps a width that `alignment` allows: as many dead channels are
+    kept as needed, those with the lowest numbers. A space that has no such width loses nothing.
 
     Args:
         channels: the groups of the model.
         tensors: parameters and buffers by name.
-        alignment: the widths that are allowed.
+        alignment: the allowed widths.
     """
     zeros = Zeros(tensors)
     dead = {group_set.name: dead_groups(group_set, zeros) for group_set in channels}
@@ -153,7 +152,7 @@ def _rounded(
     tensors: Mapping[str, torch.Tensor],
     alignment: Alignment,
 ) -> dict[str, int]:
-    """Return how many groups of each set go: lowered one by one until every space is aligned."""
+    """Return how many groups of each set to remove, lowered until every space is aligned."""
     spaces: dict[_Space, dict[str, int]] = defaultdict(dict)
     steps = {one.name: one for one in candidates}
     for group_set in candidates:

@@ -1,4 +1,4 @@
-"""What thinning looks at: the modules of a masked model, its weights, and what computes as it."""
+"""The input of thinning: the modules of a masked model, its weights, and a reference."""
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -22,12 +22,12 @@ from nncfx.tracing.hooks.installation import unhooked
 
 @dataclass(frozen=True, eq=False)
 class ThinningSubject:
-    """A masked model, of which no second set of weights is made.
+    """A masked model, without a second set of weights.
 
     Attributes:
-        plain: its modules without hooks; of its very tensors, as they are without masks.
-        reference: what computes as the masked model: a wrapped one, or `plain` itself.
-        baked: the tensors that hooks change, as they leave them, by name; made when asked for.
+        plain: its modules without hooks, which share its tensors, unmasked.
+        reference: a model that computes as the masked model: a wrapped one, or `plain` itself.
+        baked: the tensors that hooks change, after their hooks, by name; computed on access.
     """
 
     plain: nn.Module
@@ -41,19 +41,19 @@ class ThinningSubject:
 
     @property
     def masked(self) -> Mapping[str, torch.Tensor]:
-        """The parameters and buffers by name, with masks; each is made when it is asked for."""
-        # which writes to none
+        """The parameters and buffers by name, with masks; each is computed on access."""
+        # nothing is written to them
         maps = [cast("MutableMapping[str, Any]", one) for one in (self.baked, self.tensors)]
         return ChainMap(*maps)
 
     def copy(self) -> nn.Module:
-        """Return the masked model as a plain one, with weights of its own where it has masks."""
+        """Return the masked model as a plain one, with its own weights where it has masks."""
         model = self.reference
         return strip(model) if isinstance(model, NNCFNetwork) else model
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """While it is entered, the hooks of `reference` do what they do in evaluation mode."""
+        """While active, the hooks of `reference` behave as in evaluation mode."""
         model = self.reference
         hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
         with evaluating([one.hook for one in hooks]):
@@ -61,10 +61,10 @@ class ThinningSubject:
 
 
 def subject_of(model: nn.Module) -> ThinningSubject:
-    """Return what is thinned of `model`.
+    """Return the subject of thinning for `model`.
 
-    Masks are applied to one weight at a time. A wrapped model with other hooks on weights, or
-    whose modules read a shared weight differently, is copied: `strip`.
+    Masks are applied to one weight at a time. A wrapped model is copied with `strip` if it has
+    other hooks on weights, or if its modules read a shared weight differently.
 
     Raises:
         TracingError: a hook cannot be baked in.

@@ -1,4 +1,4 @@
-"""Copy a model without some entries of its parameters and buffers."""
+"""Copies a model without some entries of its parameters and buffers."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -31,18 +31,18 @@ def copy_without(
 ) -> tuple[nn.Module, dict[str, Sizes]]:
     """Return a copy of `model` without entries of its tensors, with the sizes that changed.
 
-    Tensors that modules share stay shared. What goes is never copied.
+    Tensors that modules share remain shared. Removed entries are never copied.
 
     Args:
-        model: left as it is.
+        model: not changed.
         entries: (name of a parameter or buffer, axis) to the entries to remove.
-        baked: what the copy has in place of tensors of `model`, by name; asked for one by one.
+        baked: tensors that replace those of `model` in the copy, by name; accessed one by one.
 
     Returns:
         The copy, and module name to the attributes that changed with their new values.
     """
     tensors, cut = all_tensors(model), Cut(entries)
-    # deepcopy takes from its memo what is there, so that shrunk tensors land in every place
+    # deepcopy takes existing entries from its memo, so shrunk tensors are used in all places
     memo: dict[int, Any] = {}
     for name in cut.names:
         own = tensors[name]
@@ -61,9 +61,9 @@ def copy_without(
 def shapes_without(
     model: nn.Module, entries: Mapping[tuple[str, int], npt.NDArray[np.int64]]
 ) -> tuple[nn.Module, dict[str, Sizes]]:
-    """Return what `copy_without` does, with zeros in what loses entries, to be run by shapes.
+    """Return the result of `copy_without` with zeros in shrunk tensors, for shape-only runs.
 
-    It takes no memory: the zeros do not, and every other tensor is that of `model` itself.
+    It takes no memory: the zeros take none, and every other tensor is that of `model` itself.
     """
     tensors, cut = all_tensors(model), Cut(entries)
     smaller = {
@@ -81,16 +81,16 @@ def cut_in_place(
 ) -> set[int]:
     """Remove entries of the tensors of `model` itself, one tensor at a time.
 
-    What a tensor was is freed before the next is made. Parameters stay the same objects, of
-    another shape and without a gradient.
+    Each old tensor is freed before the next new one is created. Parameters remain the same
+    objects, with another shape and without a gradient.
 
     Args:
         model: changed; its modules keep their sizes (`resize`).
         entries: (name of a parameter or buffer, axis) to the entries to remove.
-        baked: what is to stand in place of tensors of `model`, by name; asked for one by one.
+        baked: tensors that replace those of `model`, by name; accessed one by one.
 
     Returns:
-        `id`s of the tensors whose shape has changed.
+        `id`s of the tensors whose shape changed.
     """
     tensors = all_tensors(model)
     cut = Cut(entries)
@@ -109,24 +109,24 @@ def cut_in_place(
 
 
 class Cut:
-    """What stays of each tensor."""
+    """Removes entries of tensors."""
 
     def __init__(self, entries: Mapping[tuple[str, int], npt.NDArray[np.int64]]) -> None:
         self._axes: dict[str, dict[int, npt.NDArray[np.int64]]] = {}
-        # rows first: what is then taken of the columns is less
+        # rows first, so that fewer elements remain to be copied for the columns
         for (name, axis), removed in sorted(entries.items(), key=lambda one: one[0][1]):
             self._axes.setdefault(name, {})[axis] = removed
         self._stays: dict[tuple[int, int, torch.device], torch.Tensor] = {}
 
     @property
     def names(self) -> list[str]:
-        """The tensors that lose entries."""
+        """Return the tensors that lose entries."""
         return list(self._axes)
 
     def kept(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what stays of a tensor."""
+        """Return a tensor without its removed entries."""
         for axis, removed in self._axes[name].items():
-            # several axes lose the same entries, which are then one array
+            # several axes can lose the same entries, which are then one array
             key = (id(removed), tensor.shape[axis], tensor.device)
             if key not in self._stays:
                 stays = np.ones(tensor.shape[axis], dtype=bool)
@@ -136,7 +136,7 @@ class Cut:
         return tensor
 
     def shape(self, name: str, shape: Sequence[int]) -> list[int]:
-        """Return the shape of what stays of a tensor of `shape`."""
+        """Return the shape of a tensor of `shape` without its removed entries."""
         sizes = list(shape)
         for axis, removed in self._axes[name].items():
             sizes[axis] -= len(removed)
@@ -144,9 +144,9 @@ class Cut:
 
 
 def resize(model: nn.Module, touched: Collection[int]) -> dict[str, Sizes]:
-    """Set the sizes that modules keep beside tensors of new shapes, and return what changed.
+    """Set the sizes that modules store besides tensors of new shapes, and return the changes.
 
-    What modules keep for evaluation is dropped.
+    Values that modules cache for evaluation are dropped.
 
     Args:
         model: changed in place.
@@ -167,14 +167,14 @@ def narrow_widths(
 ) -> None:
     """Lower the integers of modules that count channels, in place.
 
-    A module whose class cannot hold the new widths gets another one.
+    A module whose class cannot hold the new widths gets another class.
 
-    Those that follow from a tensor's shape have been set with it and are left alone.
+    Integers that follow from a tensor's shape were set with it and are not changed.
 
     Args:
         model: a thinned copy.
         falls: (module, attribute) to the number of channels that went.
-        sizes: what has been set already; takes up what changes.
+        sizes: sizes set so far; updated with the changes.
     """
     for (name, attribute), fall in falls.items():
         module = model.get_submodule(name)
@@ -188,11 +188,11 @@ def narrow_widths(
 
 @contextmanager
 def sized_on_the_way(model: nn.Module, sizes: dict[str, Sizes]) -> Iterator[None]:
-    """Let norms that have no tensor of their own learn their width from the next forward.
+    """Let norms without tensors update their width in the next forward.
 
     Args:
         model: changed in place by the forward.
-        sizes: takes up what changed.
+        sizes: updated with the changes.
     """
 
     def learn(name: str, module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
@@ -209,22 +209,22 @@ def sized_on_the_way(model: nn.Module, sizes: dict[str, Sizes]) -> Iterator[None
 
 
 def _own(module: nn.Module) -> list[torch.Tensor]:
-    """Return the tensors of a module itself, and those that its tensors are made from."""
+    """Return the tensors of a module itself, and those that its tensors are computed from."""
     own = list(own_tensors(module).values())
-    if type(module) in _SIZES or not is_parametrized(module):  # which gets a class of its own
+    if type(module) in _SIZES or not is_parametrized(module):  # the latter has a generated class
         return own
     return [*own, *module.get_submodule("parametrizations").parameters()]
 
 
 def _alike(tensor: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """Return `new` as what `tensor` is: a parameter or a buffer."""
+    """Return `new` as a parameter or a buffer, like `tensor`."""
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(new, requires_grad=tensor.requires_grad)
     return new
 
 
 def _resize(module: nn.Module) -> Sizes:
-    """Set the sizes that a module keeps beside its tensors, and return those that changed."""
+    """Set the sizes that a module stores besides its tensors, and return the changes."""
     found = (sizes for kind, sizes in _SIZES.items() if isinstance(module, kind))
     rule = next(found, None)
     if rule is None:
@@ -237,11 +237,11 @@ def _resize(module: nn.Module) -> Sizes:
 
 
 _SOURCES: Final = ("weight_v", "weight_orig")
-"""What torch's older weight norm, spectral norm and pruning make a weight from."""
+"""The tensors from which torch's older weight norm, spectral norm and pruning compute a weight."""
 
 
 def _weight(module: nn.Module) -> torch.Tensor:
-    """Return the weight; what a hook makes again in every forward has the shape of its source."""
+    """Return the weight; if a hook recomputes it in every forward, its source of equal shape."""
     own = dict(module.named_parameters(recurse=False))
     weight = next((own[one] for one in _SOURCES if one in own), module.weight)
     assert isinstance(weight, torch.Tensor)  # noqa: S101 (a module with sizes has a weight)
@@ -261,7 +261,7 @@ def _transposed(module: nn.Module) -> Sizes:
 
 
 def _groups(module: nn.Module, rows: int, attribute: str) -> int:
-    """Return how many groups are left: a group goes as a whole, so the rows of each stay."""
+    """Return the remaining number of groups: groups are removed whole, so each keeps its rows."""
     before = vars(module)
     groups: int = before["groups"]
     return 1 if groups == 1 else rows * groups // int(before[attribute])
@@ -296,7 +296,7 @@ _SIZES: Mapping[type[nn.Module], Callable[[nn.Module], Sizes]] = {
     nn.Embedding: lambda module: {"embedding_dim": _weight(module).shape[1]},
     nn.EmbeddingBag: lambda module: {"embedding_dim": _weight(module).shape[1]},
 }
-"""How each torch.nn type keeps its sizes; every other type has none beside its tensors."""
+"""How each torch.nn type stores its sizes; all other types have none besides their tensors."""
 
 
 _BARE: Mapping[type[nn.Module], tuple[str, int]] = {
@@ -305,4 +305,4 @@ _BARE: Mapping[type[nn.Module], tuple[str, int]] = {
     nn.InstanceNorm3d: ("num_features", -4),
     nn.GroupNorm: ("num_channels", 1),
 }
-"""Norms that may have no tensors: their size, and the axis of their input that has it."""
+"""Norms that can be without tensors: their size, and the input axis that has it."""

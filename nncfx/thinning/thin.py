@@ -1,4 +1,4 @@
-"""Remove dead channels from a model, and prove that nothing else changed: `thin`."""
+"""Removes dead channels from a model, and proves that nothing else changed: `thin`."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ from nncfx.tracing.hooks.dynamic_class import original_class
 _LOGGER = logging.getLogger(__name__)
 
 
-def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
+def thin(  # noqa: PLR0913 (entry point: one argument per setting)
     model: nn.Module,
     example_inputs: ExampleInputs | None = None,
     *,
@@ -47,51 +47,50 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
 ) -> ThinResult:
     """Return a copy of `model` without its dead channels, which computes the same.
 
-    A channel is dead when every weight that reads it is exactly zero, whatever creates it.
-    Channels that can only be removed together are removed if all are dead. Of each layer's outputs
-    at least one stays. The copy is compared with the original in evaluation mode on all inputs
-    given and on random ones of their shapes and types, and has to run in training mode if the
-    original does. Modules that no input reaches keep the channels that they could read
-    (`unreached`).
+    A channel is dead if every weight that reads it is exactly zero, whatever creates it. Channels
+    that can only be removed together are removed if all are dead. At least one output of each
+    layer is kept. The copy is compared with the original in evaluation mode on all given inputs
+    and on random ones of their shapes and types, and must run in training mode if the original
+    does. Modules that no input reaches keep the channels that they could read (`unreached`).
 
-    A model with quantizers at activations is thinned without them; then the thin model, wrapped,
-    gets them back, without the scales of removed channels, and is compared once more.
+    A model with quantizers at activations is thinned without them; the quantizers, without the
+    scales of removed channels, are then inserted into the thin model, which is compared once more.
 
     Args:
-        model: any module; a wrapped one is stripped first. It is never changed. One that FSDP2 or
-            tensor parallel has sharded is gathered, by all processes; each returns the same.
-        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs;
-            a wrapped model has its own.
-        further_inputs: more of them, for a model whose forward branches; a wrapped model adds
-            those that it was traced with.
-        align: every width that changes is a multiple of this, or suits the runtime of this name
-            (`nncfx.targets`: "onnxruntime", "tensorrt" ...); dead channels are kept for it.
-        tolerance: the largest relative error accepted; None for 1e-5 in float32, 1e-12 in
-            float64, which decides where rounding alone makes float32 differ by more.
-        channels: what `prunable_channels` has found for this model, to save its time; its
-            `living_norms` then counts.
-        living_norms: whether channels may be removed that a layer, RMS or group norm or a mean
-            averages over. The comparison is then with a model whose norms see the remaining
-            channels only; the plain masked model computes something else. A model that was pruned
-            so, by a config with `living_norms`, does not need it.
-        form: "class" keeps the class of every module, and with it dead channels whose number
-            stands in its code; "auto" gives such modules, and no others, the form of an
-            `fx.GraphModule` whose integers fit (`exchanged` names them).
+        model: any module; a wrapped one is stripped first. It is never changed. A model sharded by
+            FSDP2 or tensor parallelism is gathered by all processes; each returns the same result.
+        example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs; a
+            wrapped model has its own.
+        further_inputs: more example inputs, for a model whose forward branches; a wrapped model
+            adds those that it was traced with.
+        align: every width that changes becomes a multiple of this, or suits the runtime of this
+            name (`nncfx.targets`: "onnxruntime", "tensorrt" ...), by keeping some dead channels.
+        tolerance: the largest relative error accepted; None for 1e-5 in float32, or 1e-12 in
+            float64, which decides if rounding alone makes float32 differ by more.
+        channels: the result of `prunable_channels` for this model, to save time; its
+            `living_norms` then applies.
+        living_norms: whether to remove channels that a layer, RMS or group norm or a mean averages
+            over. The reference of the comparison is then a model whose norms see the remaining
+            channels only, unlike the plain masked model. Not needed for a model that was pruned
+            this way, by a config with `living_norms`.
+        form: "class" keeps the class of every module, and with it dead channels whose number is
+            part of its code; "auto" converts only such modules to an `fx.GraphModule` with adapted
+            integers (`exchanged` names them).
         inplace: remove the channels from `model` itself, one tensor at a time, and return it as
-            the result's `model`: no second model is in memory. Modules keep their classes, as
-            with the form "class"; a wrapped model is unwrapped. It is run by shapes without the
-            channels first; should its values differ nevertheless, it is not what it was.
+            the result's `model`, without a second model in memory. Modules keep their classes, as
+            with the form "class"; a wrapped model is unwrapped. A shape-only run without the
+            channels comes first; if the values differ nevertheless, `model` stays changed.
 
     Raises:
-        ArgumentError: `align` is less than 1 or no runtime, `tolerance` is negative, `form` is
-            none, `example_inputs` are missing or of no accepted form, or the model is on meta.
-        GraphError: `channels` are of another model.
-        TracingError: the model refuses the inputs, or a hook cannot be baked in.
-        ThinningError: `model` is sharded or offloaded; or it is to be thinned in place and has
-            quantizers at activations, or norms of remaining channels; or the copy fails or
-            differs, and the message names the first operation that does; or the outputs prove
-            nothing: they are all NaN, or one number (zero) for all inputs. Nothing is changed,
-            unless it is in place that values differ.
+        ArgumentError: `align` is less than 1 or not a runtime, `tolerance` is negative, `form` is
+            invalid, `example_inputs` are missing or invalid, or the model is on the meta device.
+        GraphError: `channels` belong to another model.
+        TracingError: the model rejects the inputs, or a hook cannot be baked in.
+        ThinningError: `model` is sharded or offloaded; or `inplace` is set and it has quantizers
+            at activations or norms of remaining channels; or the copy fails or differs, and the
+            message names the first operation that does; or the outputs prove nothing: they are all
+            NaN, or one number (zero) for all inputs. `model` is unchanged, unless `inplace` is set
+            and values differ.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -145,7 +144,7 @@ def thin(  # noqa: PLR0913 (the front door: one word per setting, each with a de
 
 @cache
 def _warn_of_config(name: str) -> None:
-    """Tell once that a model of transformers keeps a config of the widths before."""
+    """Warn once that a transformers model keeps a config with the old widths."""
     _LOGGER.warning(
         "The config of a thinned %s has the widths before: what its own save_pretrained writes "
         "cannot be read. nncfx.integrations.pretrained.save_pretrained(model, folder) writes a "
@@ -157,20 +156,20 @@ def _warn_of_config(name: str) -> None:
 def _tried(
     work: Work, followed: Channels, tried: Callable[..., Channels], form: Form
 ) -> ThinResult:
-    """Return the result without the dead ones of `followed`, or of what trials leave of them."""
+    """Return the result without dead channels of `followed`, or of what trials leave of them."""
     first = work.attempted(followed)
     if first is not None and (form == "class" or not work.may_gain(followed)):
         return first
-    # the code holds a width, which trials find
+    # the code contains a width, which trials find
     freed = work.attempted(tried(form="auto")) if form == "auto" else None
     return freed or work.result(tried(), explain=True)
 
 
 def _check_in_place(model: nn.Module) -> None:
-    """Raise an error if `model` cannot be thinned itself.
+    """Check that `model` can be thinned in place.
 
     Raises:
-        ThinningError: it needs a second one, which it is compared with or takes hooks from.
+        ThinningError: it needs a second model to compare with or to take hooks from.
     """
     what = ""
     if has_shards(model):
@@ -189,7 +188,7 @@ def _check_in_place(model: nn.Module) -> None:
 def _inputs(
     model: nn.Module, example_inputs: ExampleInputs | None, further_inputs: Sequence[ExampleInputs]
 ) -> tuple[ExampleInputs, ...]:
-    """Return all inputs; a wrapped model adds those with which it was traced as well."""
+    """Return all inputs; a wrapped model adds those that it was traced with."""
     first = inputs_for(model, example_inputs)
     own = model.nncf.further_inputs if isinstance(model, NNCFNetwork) else ()
     return (first, *further_inputs, *own)
@@ -201,12 +200,12 @@ def _as_trained(
     inputs: Sequence[ExampleInputs],
     tolerance: float | None,
 ) -> ThinResult:
-    """Return the result, compared with a model whose norms see the remaining channels only.
+    """Return the result after comparing it with a model whose norms see remaining channels only.
 
     Raises:
-        ThinningError: they differ, because dead channels stay that norms now see.
+        ThinningError: they differ, because norms now see dead channels that were kept.
     """
-    if not result.fixed:  # then all are gone, and the comparison has been made
+    if not result.fixed:  # all dead channels are removed, and the comparison was already made
         return result
     try:
         error = verify(model, result.model, inputs[0], tolerance, further_inputs=inputs[1:])

@@ -1,4 +1,4 @@
-"""Check that a thinned model computes what the masked one does."""
+"""Checks that a thinned model computes the same as the masked one."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -24,8 +24,8 @@ from nncfx.tracing.record.function_mode import watch_shapes
 Dead: TypeAlias = Mapping[int, tuple[int, Ids]]
 Proof: TypeAlias = tuple[ExampleInputs, list[torch.Tensor]]
 
-# Sums over fewer terms are rounded differently. The bars of the project, met with room to spare
-# by sums of some thousands of terms; half precision keeps 11 or 8 bits and so gets 2^-7 and 2^-4.
+# Sums over fewer terms are rounded differently. These limits leave room for sums of some
+# thousands of terms; half precision has 11 or 8 bits, hence 2^-7 and 2^-4.
 _TOLERANCES = {
     torch.float64: 1e-12,
     torch.float32: 1e-5,
@@ -35,13 +35,13 @@ _TOLERANCES = {
 
 
 _ROUNDED: Final = 1e-2
-"""Beyond this error in float32, rounding is no excuse: outputs say little then."""
+"""Beyond this error in float32, rounding is not accepted as the cause."""
 
 _FINER: Final = 2.0**-20
 """Rounding shrinks by 2^-29 from float32 (24 bits) to float64 (53 bits); a difference stays."""
 
 
-class _Difference(ThinningError):  # noqa: N818 (what is so, not that it is an error)
+class _Difference(ThinningError):  # noqa: N818 (named after the finding)
     """Outputs differ by more than the tolerance.
 
     Attributes:
@@ -57,15 +57,15 @@ class _Difference(ThinningError):  # noqa: N818 (what is so, not that it is an e
         self.error, self.limit = error, limit
 
 
-class NothingProven(ThinningError):  # noqa: N818 (what is so, not that it is an error)
-    """The outputs that were compared say nothing."""
+class NothingProven(ThinningError):  # noqa: N818 (named after the finding)
+    """The compared outputs prove nothing."""
 
 
 class ConstantOutputs(NothingProven):
-    """They are one number, such as zero, for all inputs.
+    """All outputs are one number, such as zero, for all inputs.
 
     Attributes:
-        what: which number they are.
+        what: the number.
         error: the largest relative error among them, which is accepted.
     """
 
@@ -75,19 +75,19 @@ class ConstantOutputs(NothingProven):
 
 
 _NO_NUMBERS: Final = (
-    "Every output of the model on the example inputs is NaN, so that comparing the thinned model "
+    "Every output of the model on the example inputs is NaN, so comparing the thinned model "
     "with it would prove nothing. Its weights may have diverged, or its code may not compute in "
     "their dtype; thin a model, and pass inputs, that give numbers."
 )
 _VACUOUS: Final = (
     "Every output of the model is {what}, on the example inputs and on random ones of their "
-    "shapes, so that comparing the thinned model with it would prove nothing. Pass inputs on "
-    "which its outputs vary (further_inputs), or prune less: some layer may have nothing left."
+    "shapes, so comparing the thinned model with it would prove nothing. Pass inputs on which "
+    "its outputs vary (further_inputs), or prune less: some layer may have nothing left."
 )
 
 
 _SPREADS: Final = (1.0, 30.0)
-"""Standard deviations of the numbers to try where all outputs are one number so far."""
+"""Standard deviations of inputs to try while all outputs are one number."""
 
 
 def default_tolerance(outputs: Sequence[torch.Tensor]) -> float:
@@ -96,9 +96,9 @@ def default_tolerance(outputs: Sequence[torch.Tensor]) -> float:
 
 
 def relative_error(expected: torch.Tensor, actual: torch.Tensor) -> float:
-    """Return max |actual - expected| / max |expected|; infinite where shapes or NaN differ.
+    """Return max |actual - expected| / max |expected|; infinite if shapes or NaN differ.
 
-    Where both are NaN, or the same infinity, they agree. Two empty tensors agree.
+    Positions where both are NaN, or the same infinity, agree. Two empty tensors agree.
     """
     if expected.shape != actual.shape:
         return float("inf")
@@ -126,21 +126,21 @@ def verify(
     """Return the largest relative error over all outputs, in evaluation mode.
 
     It is measured on the example inputs, on the further ones, and on random ones of the shapes and
-    types of each (`random_inputs`) if the masked model takes them. Deep networks can enlarge the
-    rounding of float32 beyond the default tolerance: those that agree in float64 are accepted.
+    types of each (`random_inputs`) if the masked model accepts them. Deep networks can amplify the
+    rounding of float32 beyond the default tolerance: models that agree in float64 are accepted.
 
     Args:
         masked: the model before.
         thinned: the model after.
-        example_inputs: what both are run on.
+        example_inputs: inputs for both models.
         tolerance: the largest relative error accepted; None for that of `default_tolerance`.
-        dead: the channels that norms of the masked model leave out, as `Removal` has them.
-        further_inputs: more of them.
+        dead: the channels that norms of the masked model ignore, as in `Removal`.
+        further_inputs: more inputs.
 
     Raises:
         ThinningError: the thinned model fails, or its error exceeds the tolerance.
         NothingProven: the outputs are all NaN.
-        ConstantOutputs: they are one number, such as zero, whatever is given.
+        ConstantOutputs: they are one number, such as zero, for all inputs.
     """
     inputs = (example_inputs, *further_inputs)
     try:
@@ -156,9 +156,8 @@ def verify(
             if isinstance(error, ThinningError):
                 raise fault from error
             more = (
-                " That may be rounding, which copies in float64 would show, and those do not run "
-                f"({error_text(error)}). If it is so small as not to matter, pass a larger "
-                "tolerance=."
+                " That may be rounding, which copies in float64 would show, and those do not "
+                f"run ({error_text(error)}). If it is negligible, pass a larger tolerance=."
             )
             raise _Difference(fault.error, fault.limit, more) from error
     return _verified(masked, thinned, inputs, dead, _ROUNDED)
@@ -171,7 +170,7 @@ def _verified(
     dead: Dead,
     tolerance: float | None,
 ) -> float:
-    """Return the largest relative error; all as `verify`, in the dtype of the models."""
+    """Return the largest relative error; like `verify`, in the dtype of the models."""
     worst = 0.0
     try:
         for probe, expected in proofs(masked, inputs[0], dead, inputs[1:]):
@@ -192,12 +191,12 @@ def _check_in_double(
     dead: Dead,
     tolerance: float,
 ) -> None:
-    """Raise what `verify` does if copies in float64 differ, or what they fail with."""
+    """Raise as `verify` does if copies in float64 differ, or the error with which they fail."""
     first = next(iter(masked.parameters()), torch.zeros((), device="cpu"))
     device = float64_device(first)
     models = [copied(one, {}).to(device).double() for one in (masked, thinned)]
     in_double = [
-        replaced(one, lambda tensor: _wide(tensor.to(device)))  # where the models are
+        replaced(one, lambda tensor: _wide(tensor.to(device)))  # on the device of the models
         for one in inputs
     ]
     _verified(models[0], models[1], in_double, dead, tolerance)
@@ -209,7 +208,7 @@ def proofs(
     dead: Dead,
     further_inputs: Sequence[ExampleInputs],
 ) -> Iterator[Proof]:
-    """Yield inputs, each with what the masked model makes of it, until outputs vary.
+    """Yield inputs, each with the outputs of the masked model, until outputs vary.
 
     Arguments are those of `verify`.
 
@@ -218,7 +217,7 @@ def proofs(
         ConstantOutputs: at the end, if they are one number.
     """
     seen = []
-    # outputs that are all one number so far may be asleep, as behind a ReLU
+    # outputs that are all one number so far may be cut off, for example by a ReLU
     for spread in (None, *_SPREADS):
         for number, inputs in enumerate((example_inputs, *further_inputs)):
             first = number * CALLS_OF_A_PATH
@@ -232,7 +231,7 @@ def proofs(
 
 
 def worst_error(proof: Iterable[Proof], thinned: nn.Module, tolerance: float | None) -> float:
-    """Return the largest relative error of a thinned model on all of `proof`; as `verify`.
+    """Return the largest relative error of a thinned model on all of `proof`; like `verify`.
 
     Raises:
         ThinningError: it fails, or its error exceeds the tolerance.
@@ -244,7 +243,7 @@ def worst_error(proof: Iterable[Proof], thinned: nn.Module, tolerance: float | N
 def _probes(
     masked: nn.Module, inputs: ExampleInputs, dead: Dead, spread: float | None
 ) -> Iterator[Proof]:
-    """Yield inputs, and random ones like them, each with what the masked model makes of it."""
+    """Yield inputs, and random ones like them, each with the outputs of the masked model."""
 
     def expected(given: ExampleInputs) -> list[torch.Tensor]:
         with LivingChannels(dead) if dead else nullcontext():
@@ -256,7 +255,7 @@ def _probes(
     for drawn in random_inputs(inputs, tables.rows, spread=spread):
         try:
             found = expected(drawn)
-        except Exception as error:  # not every model takes any values
+        except Exception as error:  # some models do not accept arbitrary values
             if machine_fault(error) is not None:
                 raise
             continue
@@ -293,7 +292,7 @@ def _error(
 
 
 def _constant(seen: Sequence[list[torch.Tensor]]) -> str:
-    """Return which one number all outputs on all inputs are; "" if there are others.
+    """Return the single number that all outputs on all inputs are; "" if they vary.
 
     Raises:
         NothingProven: all are NaN.
@@ -316,7 +315,7 @@ def _all_nan(outputs: Sequence[torch.Tensor]) -> bool:
 
 @contextmanager
 def _one_path() -> Iterator[None]:
-    """Keep torch's transformers from their fused path, which writes zeros into padded rows.
+    """Disable the fused path of torch's transformers, which writes zeros into padded rows.
 
     Layers with hooks do not take it, and layers without do.
     """
@@ -334,7 +333,7 @@ def _outputs(model: nn.Module, example_inputs: ExampleInputs) -> list[torch.Tens
 
 
 def check_training(masked: nn.Module, thinned: nn.Module, inputs: Sequence[ExampleInputs]) -> None:
-    """Check that the thinned model runs in training mode where the masked one does; by shapes.
+    """Check that the thinned model runs in training mode if the masked one does; shape-only.
 
     Raises:
         ThinningError: it fails.
@@ -342,7 +341,7 @@ def check_training(masked: nn.Module, thinned: nn.Module, inputs: Sequence[Examp
     for one in inputs:
         try:
             watch_shapes(masked, one, list, train=True)
-        except TracingError:  # such as norms that refuse a batch of one
+        except TracingError:  # for instance, norms reject a batch of one
             continue
         try:
             watch_shapes(thinned, one, list, train=True)

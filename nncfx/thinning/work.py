@@ -1,4 +1,4 @@
-"""Take the dead channels out of a masked model, and compare: `Work`."""
+"""Removes the dead channels of a masked model, and compares: `Work`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,12 +30,12 @@ from nncfx.tracing import ExampleInputs
 from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.record.unreached_modules import branches_on_training
 
-_GRAPH: Final = "GraphModule: widths that stand in the code of {} have changed"
+_GRAPH: Final = "GraphModule: widths in the code of {} have changed"
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """A masked model, and how it is to be thinned."""
+    """A masked model, and how to thin it."""
 
     subject: ThinningSubject
     inputs: Sequence[ExampleInputs]
@@ -43,10 +43,10 @@ class Work:
     tolerance: float | None
 
     def result(self, channels: Channels, *, explain: bool = False) -> ThinResult:
-        """Return the model without the dead ones of `channels`.
+        """Return the model without the dead channels of `channels`.
 
         Raises:
-            ThinningError: it fails or differs; the message names the operation if asked to.
+            ThinningError: it fails or differs; with `explain`, the message names the operation.
         """
         selection = self._selected(channels)
         removal = removed(self.subject.plain, channels, selection, self.subject.baked)
@@ -64,7 +64,7 @@ class Work:
         """Return the result; None if the thinned model fails or differs.
 
         Raises:
-            ThinningError: nothing is proven by the inputs.
+            ThinningError: the inputs prove nothing.
         """
         try:
             return self.result(channels)
@@ -76,16 +76,16 @@ class Work:
     def result_in_place(
         self, model: nn.Module, channels: Channels, otherwise: Callable[[], Channels] | None = None
     ) -> ThinResult:
-        """Take the dead ones of `channels` out of `model` itself.
+        """Remove the dead channels of `channels` from `model` itself.
 
         Args:
-            model: of which the subject is.
+            model: the model of the subject.
             channels: its groups.
-            otherwise: gives other groups if `model` fails, by shapes, without these.
+            otherwise: returns other groups if `model` fails a shape-only run without these.
 
         Raises:
-            ThinningError: it fails in training mode, or nothing is proven, and it is as it was;
-                or its values differ, and it is not.
+            ThinningError: it fails in training mode, or nothing is proven, and it is unchanged; or
+                its values differ, and it is changed.
         """
         selection = self._selected(channels)
         plain = self.subject.plain
@@ -104,13 +104,13 @@ class Work:
                 error = worst_error(proof, model, self.tolerance)
             except ThinningError as fault:
                 raise ThinningError(
-                    f"{fault} It was thinned in place and is not what it was: load its weights "
-                    "again, and leave out inplace=True to be told the operation at fault."
+                    f"{fault} It was thinned in place and is changed now: load its weights "
+                    "again, and leave out inplace=True to learn which operation is at fault."
                 ) from fault
         return self._told(channels, selection, removal, error, before)
 
     def may_gain(self, channels: Channels) -> bool:
-        """Return whether something dead stays because of widths that stand in the code."""
+        """Return whether dead channels are kept because of widths in the code."""
         places = {place for each in channels.literals.values() for place in each}
         return any(
             has_dead_entries(one, self.subject.masked)
@@ -122,10 +122,10 @@ class Work:
         return select_removable(channels, self.subject.masked, self.alignment)
 
     def _proof(self, trial: Removal, *, is_constant: bool) -> list[Proof]:
-        """Return what the masked model makes of inputs, to compare with once it is no more.
+        """Return the outputs of the masked model on inputs, for comparison after it is changed.
 
         Raises:
-            NothingProven: that says nothing.
+            NothingProven: the outputs prove nothing.
         """
         found: list[Proof] = []
         first, *further = self.inputs
@@ -140,8 +140,8 @@ class Work:
     def _proven(self, removal: Removal, *, is_constant: bool) -> float:
         """Return the largest relative error of a smaller model.
 
-        Outputs may be the same for all inputs if `is_constant`: nothing passes some layer, or
-        nothing was removed.
+        Outputs may be the same for all inputs if `is_constant`: some layer is cut off, or nothing
+        was removed.
 
         Raises:
             ThinningError: it fails or differs, or nothing is proven.
@@ -181,7 +181,7 @@ class Work:
         error: float,
         parameters: int,
     ) -> ThinResult:
-        """Return what is told of a removal from a model that had so many parameters."""
+        """Return the result of a removal from a model that had `parameters` parameters."""
         total = sum(group_set.size for group_set in channels.prunable)
         distinct = {id(one): one for one in removal.entries.values()}
         tuples = {key: tuple(one.tolist()) for key, one in distinct.items()}

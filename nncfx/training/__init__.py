@@ -1,4 +1,4 @@
-"""Training of compressed models: in a user's loop or in ours, with checkpoints of both."""
+"""Training of compressed models: in the user's loop or in ours, with checkpoints of both."""
 
 from nncfx.training.create import create_compressed_model
 from nncfx.training.images import AugmentedImages

@@ -1,4 +1,4 @@
-"""Example inputs, made as a config's `input_info` describes them."""
+"""Builds example inputs from a config's `input_info`."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -22,15 +22,15 @@ _DTYPES: Final[Mapping[str, torch.dtype]] = {
 
 
 def example_inputs_of(infos: Sequence[InputInfo], model: nn.Module) -> ExampleInputs:
-    """Return example inputs as `infos` describe them, on the device of `model`.
+    """Return example inputs as described by `infos`, on the device of `model`.
 
-    Inputs with a `keyword` go by name; if any has one, those before it take the names of the
-    forward's arguments in their order. A "random" filler draws from [0, 1) with a fixed seed;
-    whole numbers and bools are drawn as 0 or 1.
+    Inputs with a `keyword` are passed by name; if there are any, those before them get the names
+    of the forward's arguments in order. A "random" filler draws from [0, 1) with a fixed seed;
+    integers and bools are drawn as 0 or 1.
 
     Raises:
-        ArgumentError: `infos` is empty, or more inputs stand without a keyword than the forward
-            has arguments.
+        ArgumentError: `infos` is empty, or there are more inputs without a keyword than the
+            forward has arguments.
     """
     if not infos:
         raise ArgumentError(

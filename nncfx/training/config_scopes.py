@@ -1,4 +1,4 @@
-"""The scopes of a config, resolved on the graph of a model."""
+"""Resolves the scopes of a config on the graph of a model."""
 
 import dataclasses
 
@@ -12,10 +12,11 @@ from nncfx.graph import NNCFGraph
 def configs_in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConfig]:
     """Return the algorithms' configs with the scopes of the whole config merged in.
 
-    What either ignores is ignored; the whole config's targets hold where an algorithm has none.
+    Operations ignored by either are ignored; an algorithm without targets uses those of the whole
+    config.
 
     Raises:
-        ConfigError: a scope matches no operation, or holds no regular expression.
+        ConfigError: a scope matches no operation, or is not a valid regular expression.
     """
     faults: list[Fault] = []
     whole = with_scopes(config, "", _resolver("", config, graph, faults))
@@ -39,7 +40,7 @@ def configs_in_scope(config: NNCFConfig, graph: NNCFGraph) -> list[AlgorithmConf
 def _resolver(
     path: str, scoped: NNCFConfig | AlgorithmConfig, graph: NNCFGraph, faults: list[Fault]
 ) -> ScopeResolver:
-    """Return what resolves the scopes of `scoped`, which is at `path`, and appends `faults`."""
+    """Return a resolver of the scopes of `scoped`, which is at `path`; it appends `faults`."""
 
     def resolve(key: str, scope: str) -> str | None:
         plain = as_in_torch(scope)

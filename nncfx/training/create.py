@@ -1,4 +1,4 @@
-"""Apply the algorithms of a config to a model, for training in the user's own loop."""
+"""Applies the algorithms of a config to a model, for training in the user's own loop."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ _Made = TypeVar("_Made")
 
 
 @tells_arguments()
-def create_compressed_model(  # noqa: PLR0913 (the front door: one word per setting)
+def create_compressed_model(  # noqa: PLR0913 (entry point: one argument per setting)
     model: nn.Module,
     config: AnyConfig,
     example_inputs: ExampleInputs | None = None,
@@ -48,39 +48,38 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
     calibration_batches: Iterable[Any] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Controller, NNCFNetwork]:
-    """Return a controller and the same `model`, wrapped, with the algorithms of `config` in it.
+    """Return a controller and the same `model`, wrapped, with the algorithms of `config` applied.
 
     The algorithms' initial levels are applied. Train the model in your own loop, call
-    `controller.scheduler.epoch_step()` at the beginning of each epoch and `.step()` at the
-    beginning of each optimizer step, and add `controller.loss()` to the loss of the task.
+    `controller.scheduler.epoch_step()` at the start of each epoch and `.step()` at the start of
+    each optimizer step, and add `controller.loss()` to the loss of the task.
 
     Args:
-        model: Any model; one that is wrapped already keeps its hooks.
-        config: What to apply: a config, a mapping, or the path of a JSON file. Several algorithms
-            give one composite controller.
-        example_inputs: A tensor, a tuple of positional or a mapping of keyword inputs; made from
-            the config's `input_info` if absent, and not needed for a wrapped model.
-        further_inputs: More of them, for a model whose forward branches, as `nncfx.wrap` takes
-            them.
-        compression_state: What `controller.state_dict()` returned earlier; load the model's
-            `state_dict` too, which holds the masks. Nothing is initialized from data then.
-        calibration_batches: Such as a loader; what `batchnorm_adaptation` reads, as
-            `nncfx.controllers.adapt_batch_norms` says, and what quantizers find their ranges
-            from.
-        on_progress: Is called after each of these batches with the number of examples seen and of
-            all.
+        model: Any model; a wrapped one keeps its hooks.
+        config: The algorithms to apply: a config, a mapping, or the path of a JSON file. Several
+            algorithms are combined in one composite controller.
+        example_inputs: A tensor, a tuple of positional or a mapping of keyword inputs; by default
+            built from the config's `input_info`. Not needed for a wrapped model.
+        further_inputs: More example inputs, for a model whose forward branches, as for
+            `nncfx.wrap`.
+        compression_state: The result of an earlier `controller.state_dict()`; also load the
+            model's `state_dict`, which holds the masks. Nothing is initialized from data then.
+        calibration_batches: Data such as a loader, read by `batchnorm_adaptation`, as described in
+            `nncfx.controllers.adapt_batch_norms`, and by quantizers to find their ranges.
+        on_progress: Called after each of these batches with the number of examples so far and in
+            total.
 
     Raises:
         ConfigError: `config` has faults, a scope in it matches no operation, or an algorithm can
             be read but not applied yet.
-        ArgumentError: there are no example inputs, or the model carries one of the algorithms, or
-            data are needed and there are no `calibration_batches`; or the model was made in
-            inference mode, or lies on meta.
+        ArgumentError: there are no example inputs, or the model already has one of the algorithms,
+            or data are needed and there are no `calibration_batches`; or the model was created in
+            inference mode, or is on the meta device.
         TracingError: the model cannot be traced.
-        CompressionError: an algorithm finds nothing to work on.
+        CompressionError: an algorithm has nothing to apply to.
         StorageError: `compression_state` belongs to another config.
 
-    Whatever is raised, the model is left as it was.
+    If an error is raised, the model is not changed.
     """
     config = NNCFConfig.of(config)
     _check_config(config)
@@ -90,7 +89,7 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         _need_no_data(config)
     batches = None if calibration_batches is None else _Reread(calibration_batches)
     with (
-        # what is made in the inference mode of a caller could not be trained
+        # objects created in a caller's inference mode could not be trained
         torch.inference_mode(mode=False),
         gathered(model),
         _wrapped(model, config, (example_inputs, further_inputs)) as network,
@@ -107,7 +106,8 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
         network.nncf.commit()
         warn_added_sparsity(network.nncf.hooks)
         warn_quantized_attention(network)
-        # in the order of the hooks: an algorithm may look at what those before it did to a weight
+        # in the order of the hooks: an algorithm can inspect the effect of earlier ones on a
+        # weight
         pairs = sorted(zip(builders, plans, strict=True), key=_first_priority)
         parts = [_made(one, one.controller(network, plan), Controller) for one, plan in pairs]
         controller = parts[0] if len(parts) == 1 else CompositeController(network, parts)
@@ -122,10 +122,10 @@ def create_compressed_model(  # noqa: PLR0913 (the front door: one word per sett
 
 
 def _made(builder: Builder[Any], made: _Made, kind: type) -> _Made:
-    """Return what a builder has made, which may be somebody's own.
+    """Return the result of a builder, which can be a user's own, after checking it.
 
     Raises:
-        ArgumentError: it is not of this kind, or a controller without a scheduler.
+        ArgumentError: it has another type, or is a controller without a scheduler.
     """
     if not isinstance(made, kind):
         what = "controller()" if kind is Controller else "plan()"
@@ -151,7 +151,7 @@ def _wrapped(
     config: NNCFConfig,
     inputs: tuple[ExampleInputs | None, Sequence[ExampleInputs]],
 ) -> Iterator[NNCFNetwork]:
-    """Give the wrapped `model`; on an error, take back what was done to it."""
+    """Yield the wrapped `model`; on an error, undo all changes to it."""
     example_inputs, further_inputs = inputs
     was_wrapped = isinstance(model, NNCFNetwork)
     if not was_wrapped:
@@ -163,7 +163,7 @@ def _wrapped(
             "further_inputs come too late for a model that is wrapped already: its graph is made. "
             "Give them to nncfx.wrap, or pass the model unwrapped."
         )
-    assert isinstance(model, NNCFNetwork)  # noqa: S101 (wrap made it one)
+    assert isinstance(model, NNCFNetwork)  # noqa: S101 (the result of wrap)
     before = {insertion.algorithm for insertion in model.nncf.hooks}
     try:
         yield model
@@ -181,7 +181,7 @@ def _check_trainable(model: nn.Module) -> None:
     made = [name for name, one in model.named_parameters() if one.is_inference()]
     if made:
         raise ArgumentError(
-            f"'{made[0]}' was made in torch.inference_mode, so that it cannot be trained. Make or "
+            f"'{made[0]}' was made in torch.inference_mode, so it cannot be trained. Make or "
             "load the model outside of it, or pass a copy.deepcopy that is made outside."
         )
 
@@ -234,7 +234,7 @@ def _start(parts: Iterable[Controller], batches: Iterable[Any] | None) -> None:
 
 
 def _need_no_data(config: NNCFConfig) -> None:
-    """Raise an error if `config` asks for something that is found from data."""
+    """Raise an error if `config` asks for something that is computed from data."""
     samples = _adaptation_samples(config)
     if samples:
         raise ArgumentError(
@@ -253,7 +253,7 @@ def _need_no_data(config: NNCFConfig) -> None:
 
 
 class _Reread(Iterable[Any]):
-    """Batches that can be read again, also where they come from an iterator."""
+    """Batches that can be iterated repeatedly, even if they come from an iterator."""
 
     def __init__(self, batches: Iterable[Any]) -> None:
         self._batches = batches

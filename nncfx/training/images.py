@@ -17,20 +17,21 @@ from nncfx.schemes.masks.exact_masks import check_at_least
 class AugmentedImages:
     """Batches of shifted and mirrored images: batch `step` is a function of `seed` and `step`.
 
-    So a training that was killed continues with the batches that it would have had. Every pass
-    over the images has an order of its own; images that fill no batch wait for the next pass.
+    A training that was killed thus continues with the same batches. Every pass over the images has
+    its own order; images that do not fill a batch are left to the next pass.
 
     Attributes:
         pixels: `n x c x h x w`, uint8.
         labels: `n`, int64.
         mean: `c`, subtracted from pixels / 255.
-        std: `c`, then divided by.
+        std: `c`, the divisor after that.
         batch: Images in a batch, in [1, n].
-        shift: At most so many pixels along either axis; what is left free is black.
+        shift: The largest shift in pixels along either axis; uncovered pixels are black.
         seed: Of orders, shifts, mirrorings and shares.
-        mixup: Each image takes a share of the next one of its batch, uniform in [0, mixup]; at
-            most 0.5, so that its label remains the larger part (Zhang et al., mixup, 2018). For
-            a teacher that sees the same images (Beyer et al., Knowledge distillation: A good
+        mixup: Each image is mixed with a share of the next one of its batch, uniform in [0,
+            mixup]; at most 0.5, so that its label keeps the larger part (Zhang et al., mixup,
+            2018). For a teacher that sees the same images (Beyer et al., Knowledge distillation: A
+            good teacher is patient and consistent, 2022).
             teacher is patient and consistent, 2022).
 
     Raises:
@@ -65,7 +66,7 @@ class AugmentedImages:
 
     @property
     def steps_per_pass(self) -> int:
-        """How many batches a pass has."""
+        """The number of batches per pass."""
         return len(self.pixels) // self.batch
 
     def __call__(self, step: int) -> tuple[Tensor, Tensor]:
@@ -79,7 +80,7 @@ class AugmentedImages:
         shifts = torch.randint(span, (2, self.batch), generator=generator, device="cpu")
         is_mirrored = torch.rand(self.batch, generator=generator, device="cpu") < 0.5  # noqa: PLR2004 (half)
         shares = torch.rand(self.batch, generator=generator, device="cpu") * self.mixup
-        # a copy that is waited for would let a GPU run dry at every step
+        # non-blocking, since a synchronous copy would stall the GPU at every step
         rows, shifts, is_mirrored, shares = (
             one.to(device, non_blocking=True) for one in (rows, shifts, is_mirrored, shares)
         )
@@ -90,7 +91,7 @@ class AugmentedImages:
         return images, self.labels[rows]
 
     def normalised(self, pixels: Tensor) -> Tensor:
-        """Return `pixels` (n x c x h x w, uint8) as a network takes them, channels last."""
+        """Return `pixels` (n x c x h x w, uint8) as network inputs, channels last."""
         mean, std = (one.to(pixels.device).view(1, -1, 1, 1) for one in (self.mean, self.std))
         images = pixels.contiguous(memory_format=torch.channels_last).float()
         return images.div_(255).sub_(mean).div_(std)
@@ -98,18 +99,18 @@ class AugmentedImages:
 
 @functools.lru_cache(maxsize=4)
 def _order(count: int, seed: int, turn: int) -> Tensor:
-    """Return the order of a pass: drawn once, not at each of its steps."""
+    """Return the order of a pass; drawn once per pass, not at each step."""
     return torch.randperm(count, generator=_generator(seed, turn, 0), device="cpu")
 
 
 def _generator(seed: int, turn: int, place: int) -> torch.Generator:
     """Return a generator of a pass (`place` 0) or of one of its batches (from 1)."""
-    # one number out of three: torch's generators mix close seeds well
+    # combine three numbers into one seed: torch's generators mix close seeds well
     return torch.Generator().manual_seed((seed * 1_000_003 + turn) * 1_000_003 + place)
 
 
 def _shifted(pixels: Tensor, shifts: Tensor, is_mirrored: Tensor, most: int) -> Tensor:
-    """Return each image moved by its `shifts` (2 x n, in [0, 2 most]) and mirrored where asked."""
+    """Return each image moved by its `shifts` (2 x n, in [0, 2 most]) and optionally mirrored."""
     height, width = pixels.shape[-2:]
     padded = F.pad(pixels, (most,) * 4).permute(0, 2, 3, 1)
     rows = shifts[0].unsqueeze(1) + torch.arange(height, device=pixels.device)

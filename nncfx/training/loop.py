@@ -1,4 +1,4 @@
-"""The loop trains a compressed model, keeps checkpoints, and continues where it was stopped."""
+"""A training loop for compressed models that saves checkpoints and can be resumed."""
 
 import math
 import os
@@ -20,22 +20,22 @@ from nncfx.training.loop_checkpoint import HasState, TrainingFile, settings_text
 from nncfx.training.recipe import Recipe
 
 Batches = Callable[[int], tuple[Any, Any]]
-"""From the number of a step, counted from 0, to its inputs and targets."""
+"""Maps the number of a step, counted from 0, to its inputs and targets."""
 Criterion = Callable[[Any, Any], Tensor]
-"""From outputs and targets to the loss, a scalar."""
+"""Maps outputs and targets to the loss, a scalar."""
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainingProgress:
-    """What is reported at the end of each of the scheduler's epochs.
+    """The report at the end of each epoch of the scheduler.
 
     Attributes:
         step: Steps done.
-        steps: Steps in all.
-        loss: The mean loss of the steps since the last time, the controller's included.
+        steps: Steps in total.
+        loss: The mean loss since the last report, including the controller's.
         level: Of the controller.
-        examples_per_s: Since the last time.
+        examples_per_s: Since the last report.
     """
 
     step: int
@@ -49,24 +49,25 @@ class TrainingProgress:
 class Training:
     """Trains the model of a controller by a recipe.
 
-    Stopped at any moment and begun again with the same arguments and the same `checkpoint`, it
-    continues from the last checkpoint and ends with the same bits, on the same machine and number
-    of threads.
+    If stopped at any moment and started again with the same arguments and the same `checkpoint`,
+    it continues from the last checkpoint and ends with the same bits, on the same machine and
+    number of threads.
 
     Args:
-        controller: Of `nncfx.create_compressed_model`; its model is trained where it stands.
-        batches: A function of the step, such as `AugmentedImages`, so that nothing of it has to be
-            saved.
+        controller: From `nncfx.create_compressed_model`; its model is trained in place.
+        batches: A function of the step, such as `AugmentedImages`, so that it has no state to
+            save.
         criterion: The loss of the task.
         recipe: How to train.
-        checkpoint: The file of the unfinished training; None keeps none.
-        checkpoint_seconds: How often it is written, at the end of a step; 0 after each step.
+        checkpoint: The file of the unfinished training; None: no checkpoints.
+        checkpoint_seconds: The interval between checkpoints, taken at the end of a step; 0: after
+            each step.
 
     Attributes:
         step: Steps done.
 
     Raises:
-        StorageError: the file of `checkpoint` is damaged, or of another training.
+        StorageError: the file of `checkpoint` is damaged, or belongs to another training.
     """
 
     def __init__(
@@ -112,8 +113,8 @@ class Training:
         """Train to the end and return True, or until `should_stop` and return False.
 
         Args:
-            should_stop: Is asked before every step; the state is written down on True.
-            on_progress: Is called at the end of each of the scheduler's epochs.
+            should_stop: Called before every step; the state is saved if it returns True.
+            on_progress: Called at the end of each epoch of the scheduler.
 
         Raises:
             CompressionError: the loss is not finite.

@@ -1,4 +1,4 @@
-"""The file of an unfinished training: what the next step depends on, bit by bit."""
+"""The file of an unfinished training: everything that the next step depends on, bit by bit."""
 
 import dataclasses
 import random
@@ -19,19 +19,19 @@ _VERSION: Final = 1
 
 
 class HasState(Protocol):
-    """What keeps a state: a model, an optimizer, a controller."""
+    """An object with a state: a model, an optimizer, a controller."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state."""
 
     def load_state_dict(self, state_dict: Any) -> Any:  # noqa: ANN401 (torch's own signature)
-        """Take up a state."""
+        """Restore a state."""
 
 
 def settings_text(value: object, place: str = "") -> str:
     """Return a line for each setting in `value` that is not at its default.
 
-    So a training continues under a later version, whose settings are more.
+    Omitting defaults lets a training continue under a later version, which has more settings.
 
     >>> from nncfx.training import Recipe
     >>> print(settings_text((Recipe(steps=9, momentum=0.9),)))
@@ -49,7 +49,7 @@ def settings_text(value: object, place: str = "") -> str:
         for field, setting in given.items()
         if setting != _default(field)
     ]
-    # what a field holds is known by the class around it
+    # the class of a field value is known from the enclosing class
     kind = [] if "." in place else [f"{place} = {type(value).__name__}"]
     return "\n".join(kind + lines)
 
@@ -61,13 +61,13 @@ def _default(field: "dataclasses.Field[Any]") -> object:
 
 
 def _numpy_state() -> tuple[str, list[int], int, int, float]:
-    """Return the state of numpy's global generator, the key as what any file may hold."""
-    name, key, *rest = np.random.get_state()  # noqa: NPY002 (what people's augmentations use)
+    """Return the state of numpy's global generator, with the key as a list for any file format."""
+    name, key, *rest = np.random.get_state()  # noqa: NPY002 (used by user augmentations)
     return (str(name), key.tolist(), *rest)  # type: ignore[attr-defined]
 
 
 def _difference(before: str, now: str) -> str:
-    """Return the first lines of two texts that the other has not."""
+    """Return the first lines of two texts that are missing in the other."""
     lines, others = before.splitlines(), now.splitlines()
     was = next((repr(one) for one in lines if one not in others), "its default")
     is_ = next((repr(one) for one in others if one not in lines), "its default")
@@ -78,16 +78,16 @@ def _restore_generators(content: Mapping[str, Any]) -> None:
     torch.set_rng_state(content["generator"])
     if content["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(content["cuda"])
-    if "python" in content:  # files of 0.1 have torch's alone
+    if "python" in content:  # files of 0.1 only have torch's state
         random.setstate(content["python"])
         np.random.set_state(content["numpy"])  # noqa: NPY002
 
 
 def _check_sums(path: Path) -> None:
-    """Refuse a file of torch that is damaged: torch itself looks at no sum.
+    """Refuse a damaged torch file, since torch itself does not verify checksums.
 
     Raises:
-        BadZipFile: it is.
+        BadZipFile: it is damaged.
     """
     with zipfile.ZipFile(path) as records:
         damaged = records.testzip()
@@ -99,13 +99,13 @@ def _check_sums(path: Path) -> None:
 class TrainingFile:
     """Writes and reads the states of a training's parts and of the random generators.
 
-    These are torch's, numpy's global one and Python's.
+    The generators are torch's, numpy's global one and Python's.
 
-    The file appears whole or not at all; reading it executes nothing.
+    The file is written completely or not at all; reading it executes no code.
 
     Args:
         path: The file; None: nothing is ever written.
-        identity: Text that names the training: another one is refused.
+        identity: Text that identifies the training: the file of another one is refused.
     """
 
     def __init__(self, path: Path | None, identity: str) -> None:
@@ -113,7 +113,7 @@ class TrainingFile:
         self._identity = identity
 
     def check(self) -> None:
-        """Find out before hours of training whether `save` can write.
+        """Check before hours of training that `save` can write.
 
         Raises:
             StorageError: it cannot.
@@ -147,19 +147,19 @@ class TrainingFile:
         ):
             try:
                 torch.save(content, file)
-            except RuntimeError as error:  # of torch, about bytes that the disk did not take
+            except RuntimeError as error:  # raised by torch when the disk does not accept bytes
                 if isinstance(error.__context__, OSError):
                     raise error.__context__ from None
                 raise
 
     def restore(self, parts: Mapping[str, HasState]) -> int:
-        """Give `parts` and the generators their states; return how many steps were done.
+        """Restore the states of `parts` and of the generators; return the number of steps done.
 
         Without a file nothing happens, and 0 is returned.
 
         Raises:
-            StorageError: the file is damaged, of another version, or of another training or
-                model; parts may have taken their states by then.
+            StorageError: the file is damaged, of another version, or of another training or model;
+                some parts may already be restored then.
         """
         if self._path is None or not self._path.exists():
             return 0
@@ -167,9 +167,9 @@ class TrainingFile:
         written = content["parts"]
         if set(written) != set(parts):
             raise StorageError(
-                f"'{self._path}' holds the states of {', '.join(sorted(written))}, and asked for "
-                f"are those of {', '.join(sorted(parts))}. Pass the same parts as before, or "
-                "delete it to train from the beginning."
+                f"'{self._path}' holds the states of {', '.join(sorted(written))}, not of "
+                f"{', '.join(sorted(parts))}. Pass the same parts as before, or delete it to "
+                "train from the beginning."
             )
         for name, part in parts.items():
             try:
@@ -205,13 +205,13 @@ class TrainingFile:
         found = content.get("format") if isinstance(content, dict) else None
         if found != _FORMAT or content.get("version") != _VERSION:
             raise StorageError(
-                f"'{path}' is no unfinished training that this version reads. Delete it to train "
-                "from the beginning."
+                f"'{path}' is not an unfinished training that this version reads. Delete it to "
+                "train from the beginning."
             )
         if content["identity"] != self._identity:
             difference = _difference(content["identity"], self._identity)
             raise StorageError(
-                f"'{path}' is of another training: {difference}. Use another file, "
-                "or delete it to train from the beginning."
+                f"'{path}' belongs to another training: {difference}. Use another file, or "
+                "delete it to train from the beginning."
             )
         return dict(content)

@@ -1,9 +1,9 @@
-"""Checkpoints: one safetensors file of a model in training, or of one that is finished.
+"""Checkpoints: one safetensors file of a model in training, or of a finished one.
 
-The file holds the model's `state_dict` as tensors, quantized weights of a finished model as
+The file contains the model's `state_dict` as tensors, quantized weights of a finished model as
 integers, and JSON texts as metadata: config, controller state, the shapes of the example inputs
-(never their values), and, deflated, what thinning and quantizing changed. Loading reads data and
-executes nothing.
+(never their values), and, deflated, the changes by thinning and quantization. Loading reads data
+and executes no code.
 """
 
 import os
@@ -70,33 +70,35 @@ def save(
     integers: bool | None = None,
     shards: bool = False,
 ) -> Path:
-    """Write `model` to one safetensors file; return its path. `load` brings the model back.
+    """Write `model` to one safetensors file; return its path. `load` restores the model.
 
     A finished model whose path ends in `.nncfx` is written by `nncfx.storage.save`: smaller, and
-    `load` brings that back as well.
+    also readable by `load`.
 
-    With a controller of algorithms the file is a checkpoint of training: it holds the weights in
-    float, masks, and the state of the schedules. Without one the model is finished, whether
-    `nncfx.quantize`, `quantize_weights`, `nncfx.thin` or `controller.strip()` returned it: weights
-    that are quantized are held as integers, with their scales and zero points.
+    With a controller of algorithms the file is a checkpoint of training: it contains float
+    weights, masks, and the state of the schedules. Without one the model is finished, whether
+    `nncfx.quantize`, `quantize_weights`, `nncfx.thin` or `controller.strip()` returned it:
+    quantized weights are stored as integers, with their scales and zero points.
 
-    The file is complete or not there: it is written beside `path` and renamed.
+    The file is complete or absent: it is written next to `path` and renamed.
 
     Args:
-        path: The file, or the folder for `shards`; one that exists is replaced.
-        model: Wrapped, plain or thinned. One that FSDP2 or tensor parallel has sharded is
-            gathered: all processes call this, and the first one writes.
-        controller: Of the model; what `load` returned with a finished model counts as none.
-        integers: Whether quantized weights are held as integers, so that training would continue
-            from the rounded ones. By default they are where the model is finished.
-        shards: Write a folder, into which each process puts what it holds of the model, and
+        path: The file, or the folder for `shards`; an existing one is replaced.
+        model: Wrapped, plain or thinned. A model sharded by FSDP2 or tensor parallelism is
+            gathered: all processes call this function, and the first one writes.
+        controller: Of the model; the controller that `load` returns with a finished model is
+            ignored.
+        integers: Whether to store quantized weights as integers, in which case training would
+            continue from the rounded ones. The default is True for finished models.
+        shards: Write a folder to which each process adds its part of the model, without gathering;
+            all processes call this function. Weights are stored as floats.
             nothing is gathered; all processes call this. Weights are floats in it.
 
     Raises:
-        ArgumentError: `model` is no module, not the model of `controller`, or has hooks of an
-            algorithm that `controller` does not handle; integers are asked for in shards.
-        StorageError: the model is sharded, offloaded or on meta, its `state_dict` holds something
-            else than tensors, or `path` cannot be written.
+        ArgumentError: `model` is not a module, not the model of `controller`, or has hooks of an
+            algorithm that `controller` does not handle; or `integers` is set with `shards`.
+        StorageError: the model is sharded, offloaded or on the meta device, its `state_dict`
+            contains something other than tensors, or `path` cannot be written.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(
@@ -106,10 +108,11 @@ def save(
     controller = CompositeController(model, []) if controller is None else controller
     if controller.model is not model:
         raise ArgumentError(
-            "The model is not the one that the controller handles, so that masks and level would "
-            "not belong together. Pass the pair that create_compressed_model returned; a finished "
-            "model, such as nncfx.thin or controller.strip() returns, goes without a controller, "
-            "and nncfx.quantize(model, ..., inplace=True) is what quantizes the controller's own."
+            "The model is not the one that the controller handles, so masks and level would not "
+            "belong together. Pass the pair that create_compressed_model returned; a finished "
+            "model, such as nncfx.thin or controller.strip() returns, goes without a "
+            "controller, and nncfx.quantize(model, ..., inplace=True) is what quantizes the "
+            "controller's own."
         )
     is_finished = Path(path).suffix == SUFFIX
     _check_form(path, controller, is_finished=is_finished, shards=shards, integers=integers)
@@ -142,13 +145,13 @@ def _check_form(
     if is_finished and (controller.configs or shards):
         what = "a training" if controller.configs else "shards"
         raise ArgumentError(
-            f"'{path}' ends in {SUFFIX}, a format of finished models, and this is to hold {what}. "
-            f"Name it otherwise, such as '{Path(path).stem}.safetensors'."
+            f"'{path}' ends in {SUFFIX}, a format of finished models, and this is to hold "
+            f"{what}. Use another name, such as '{Path(path).stem}.safetensors'."
         )
     if shards and integers:
         raise ArgumentError(
-            "A folder of shards holds floats, and integers=True asks for integers. Leave one "
-            "of both: a finished model goes into one file."
+            "A folder of shards holds floats, and integers=True asks for integers. Drop one of "
+            "the two: a finished model goes into one file."
         )
 
 
@@ -162,7 +165,7 @@ def _write(path: Path, model: nn.Module, controller: Controller, integers: bool 
 def _content(
     model: nn.Module, controller: Controller, *, as_integers: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of a checkpoint, and what it says of them."""
+    """Return the tensors of a checkpoint, and its metadata."""
     require_values(model, "saved", StorageError)
     algorithms = {one.algorithm for one in controller.configs}
     _check_hooks(model, algorithms)
@@ -195,10 +198,10 @@ def _content(
 
 
 def _check_hooks(model: nn.Module, algorithms: set[str]) -> None:
-    """Check that the file will say what hooks there are.
+    """Check that the file can describe all hooks.
 
     Raises:
-        ArgumentError: one is neither a quantizer nor of a handled algorithm.
+        ArgumentError: a hook is neither a quantizer nor of a handled algorithm.
     """
     hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
     for one in hooks:
@@ -207,8 +210,9 @@ def _check_hooks(model: nn.Module, algorithms: set[str]) -> None:
             raise ArgumentError(
                 f"The model carries hooks of '{one.algorithm}', and no controller of it is given, "
                 "without which they could not be made again. Pass the controller, or save what "
-                "controller.strip() or nncfx.thin(model).model returns; of both, "
-                "nncfx.storage.save(path, model) writes what the masks make of the weights."
+                "nncfx.thin(model).model returns. Where hooks stand at weights alone, "
+                "controller.strip() returns a finished model as well, and "
+                "nncfx.storage.save(path, model) writes it."
             )
 
 
@@ -219,26 +223,26 @@ def load(
 ) -> tuple[Controller, nn.Module]:
     """Return a controller and the model as it was when `path` was written.
 
-    It reads what `save`, `nncfx.storage.save`, `nncfx.thinning.save_thinned` and
-    `CompressionResult.save` wrote. The controller of a finished model has no algorithm: its loss
-    is zero, its schedule does nothing, and its level is 0. The model is in the mode of the one
-    given, training mode for a fresh one: call `.eval()` before it infers.
+    It reads files of `save`, `nncfx.storage.save`, `nncfx.thinning.save_thinned` and
+    `CompressionResult.save`. The controller of a finished model has no algorithm: its loss is
+    zero, its schedule does nothing, and its level is 0. The model keeps the mode of the given one,
+    training mode for a fresh one: call `.eval()` before inference.
 
     Args:
         path: The file.
-        model: A fresh, dense model of the original class, which is changed in place; or what
-            makes one when called, such as the class. Where modules have to become graphs, since
-            their code holds widths, it stays as it was and a new model is returned.
-        example_inputs: Inputs for tracing; made from the recorded shapes if absent.
+        model: A fresh, dense model of the original class, which is changed in place; or a callable
+            that creates one, such as the class. If modules have to become graphs because their
+            code contains widths, it is not changed and a new model is returned.
+        example_inputs: Inputs for tracing; by default built from the recorded shapes.
 
     Raises:
-        StorageError: the file is damaged or of another kind, `model` is on meta, or the tensors do
-            not fit it; the message lists missing, unexpected and reshaped ones.
-        ThinningError: the file's recipes are of another model.
-        ArgumentError: `model` is no module or carries hooks already, or example inputs are needed.
+        StorageError: the file is damaged or of another kind, `model` is on the meta device, or the
+            tensors do not fit it; the message lists missing, unexpected and reshaped ones.
+        ThinningError: the file's recipes belong to another model.
+        ArgumentError: `model` is not a module or already has hooks, or example inputs are needed.
         TracingError: the model cannot be traced.
 
-    Whatever is raised, the model is left as it was.
+    If an error is raised, the model is not changed.
     """
     made = model if isinstance(model, nn.Module) or not callable(model) else model()
     if not isinstance(made, nn.Module):
@@ -305,7 +309,7 @@ def _in_training(
     network = wrapped(model, stored, example_inputs)
     is_old = description["version"] == 1 and stored.structure["quantizers"]
     if is_old and _norm_names(network) - set(stored.tensors):
-        # quantize folds batch norms where one scale per tensor asks for it
+        # quantize folds batch norms if weights have one scale per tensor
         fold_batch_norms(network, network.nncf.example_inputs)
     controller, network = create_compressed_model(
         network, config, compression_state=description["controller"]
@@ -321,9 +325,9 @@ def _norm_names(model: nn.Module) -> set[str]:
 
 
 def _take(model: nn.Module, stored: StoredModel) -> None:
-    """Give `model` the tensors of the file that fit, in memory of their own.
+    """Load the tensors of the file that fit into `model`, in new memory.
 
-    Those that were resized have no values yet, and algorithms look at weights.
+    Resized tensors have no values yet, and algorithms read weights.
     """
     state = model.state_dict(keep_vars=True)
     for name, value in stored.read().items():
@@ -332,7 +336,7 @@ def _take(model: nn.Module, stored: StoredModel) -> None:
 
 
 def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return tensors that share no memory, and which name stands for which other one."""
+    """Return tensors that share no memory, and the aliases among the names."""
     tensors: dict[str, Tensor] = {}
     shared: dict[str, str] = {}
     first: dict[tuple[object, ...], str] = {}
@@ -348,7 +352,7 @@ def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, st
 
 
 def _alone(value: Tensor, taken: set[int]) -> Tensor:
-    """Return `value` if it fills memory that is not among the `taken`, else a copy of it."""
+    """Return `value` if it fills memory that is not `taken`, else a copy of it."""
     is_plain = type(value) is Tensor and value.is_contiguous() and not value.is_conj()
     if is_plain and not value.is_neg() and value.untyped_storage().nbytes() == value.nbytes:
         place = value.untyped_storage().data_ptr()
@@ -385,6 +389,6 @@ def _check_fit(
     lines += [f"  {kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
     raise StorageError(
         f"'{path}' does not fit this model; build the model as it was when the file was written, "
-        "and where values say which path a forward takes, as to experts, pass the example_inputs "
-        "of then.\n" + "\n".join(lines)
+        "and where values say which path a forward takes, as to experts, pass the "
+        "example_inputs used then.\n" + "\n".join(lines)
     )

@@ -1,4 +1,4 @@
-"""How a compressed network is trained: optimizer, learning rate, precision."""
+"""The training recipe of a compressed network: optimizer, learning rate, precision."""
 
 import math
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from nncfx.processors import cpu_capabilities
 from nncfx.schemes.masks.exact_masks import check_at_least
 
 Precision: TypeAlias = Literal["auto", "bfloat16", "float32"]
-"""What forwards and backwards are computed in; "auto" asks the device."""
+"""The precision of forward and backward passes; "auto" depends on the device."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """SGD with Nesterov momentum, whose rate warms up and falls to zero by a cosine.
+    """SGD with Nesterov momentum, whose learning rate warms up and decays to zero by a cosine.
 
     Attributes:
-        steps: Optimizer steps in all.
+        steps: Optimizer steps in total.
         lr: The highest learning rate, above 0.
-        warmup: Fraction of the steps over which the rate rises from 0, in [0, 1).
+        warmup: Fraction of the steps over which the learning rate rises from 0, in [0, 1).
         momentum: In [0, 1).
-        weight_decay: On all parameters of the model, at least 0.
-        task_weight: What the loss of the task is multiplied by before the controller's is added;
-            below 1 where a teacher is listened to as well.
-        steps_per_epoch: After so many steps the controller's scheduler begins an epoch: a short
-            "epoch" renews masks often.
-        precision: "bfloat16" trains under `torch.autocast`; "auto" does so where the device
-            multiplies in bfloat16.
+        weight_decay: For all parameters of the model, at least 0.
+        task_weight: Factor on the loss of the task before the controller's loss is added; below 1
+            if there is also a teacher.
+        steps_per_epoch: Number of steps per epoch of the controller's scheduler: short "epochs"
+            update masks often.
+        precision: "bfloat16" trains under `torch.autocast`; "auto" does so if the device has fast
+            bfloat16 multiplication.
 
     Raises:
         ArgumentError: a number is out of range.
@@ -65,10 +65,10 @@ class Recipe:
                 )
 
     def learning_rate(self, step: int) -> float:
-        """Return the rate of `step`, counted from 0.
+        """Return the learning rate of `step`, counted from 0.
 
-        Over the first `warmup * steps` steps it rises in equal parts to `lr`, then follows half a
-        cosine that would be 0 at step `steps`.
+        Over the first `warmup * steps` steps it rises linearly to `lr`, then follows half a cosine
+        that would be 0 at step `steps`.
 
         >>> recipe = Recipe(steps=100, lr=0.1, warmup=0.02)
         >>> [round(recipe.learning_rate(step), 4) for step in (0, 1, 2, 51, 99)]
@@ -80,7 +80,7 @@ class Recipe:
         return self.lr * (1 + math.cos(math.pi * (step - first) / (self.steps - first))) / 2
 
     def dtype(self, device: torch.device) -> torch.dtype:
-        """Return what forwards and backwards on `device` are computed in."""
+        """Return the dtype of forward and backward passes on `device`."""
         if self.precision == "auto":
             return torch.bfloat16 if has_fast_bfloat16(device) else torch.float32
         return torch.bfloat16 if self.precision == "bfloat16" else torch.float32

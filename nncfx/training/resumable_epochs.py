@@ -1,4 +1,4 @@
-"""The epochs of a user's own loop, which a kill cannot hurt."""
+"""Epochs of a user's own training loop that can be resumed after a kill."""
 
 import contextlib
 import logging
@@ -36,24 +36,24 @@ def resumable_epochs(
     ```
 
     After each epoch the states of the controller, of its model, of `parts` and of the random
-    generators (torch's, numpy's and Python's global ones) are written to `path`, whole or not at
-    all. Started again,
-    the script continues after the last epoch that was written, and ends with the bits that it
-    would have ended with; once all epochs are done, it gets the trained model and no epoch. An
-    epoch that ends by `break` or by an error is not written, and nothing in the file is executed.
+    generators (torch's, numpy's and Python's global ones) are written to `path`, atomically. When
+    started again, the script continues after the last written epoch, and ends with the same bits
+    as without interruption; once all epochs are done, it gets the trained model and no epoch. An
+    epoch that ends by `break` or by an error is not written, and reading the file executes no
+    code.
 
     Args:
-        path: The file; it stays until it is deleted.
-        epochs: In all, 1 or more; with more than before, a training that ended continues.
-        controller: Of `nncfx.create_compressed_model`, from the same config each time.
-        parts: Whatever else the next epoch depends on, by name, each with a `state_dict`: the
-            optimizer, a schedule of the learning rate, a gradient scaler, an average of weights;
-            or a `torch.Generator` of one's own, such as that of a loader.
+        path: The file; it is kept until you delete it.
+        epochs: In total, 1 or more; with more than before, a finished training continues.
+        controller: From `nncfx.create_compressed_model`, with the same config each time.
+        parts: Everything else that the next epoch depends on, by name, each with a `state_dict`:
+            the optimizer, a learning rate schedule, a gradient scaler, an average of weights; or
+            your own `torch.Generator`, such as that of a loader.
 
     Raises:
-        ArgumentError: `epochs` is less than 1, a part keeps no state, or several processes train
+        ArgumentError: `epochs` is less than 1, a part has no state, or several processes train
             together.
-        StorageError: `path` cannot be written, is damaged, or is of another training.
+        StorageError: `path` cannot be written, is damaged, or belongs to another training.
         MachineError: another process trains on `path`.
     """
     if not isinstance(epochs, int) or epochs < 1:  # type: ignore[redundant-expr]  # swapped
@@ -91,7 +91,7 @@ def _with_state(name: str, part: HasState | torch.Generator) -> HasState:
 
 @final
 class _Generator(HasState):
-    """Gives a generator the words of what keeps a state."""
+    """Gives a generator the `HasState` interface."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
@@ -122,9 +122,9 @@ def _epochs(path: Path, epochs: int, parts: dict[str, HasState], identity: str) 
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Keep other processes from training on `path`; the lock ends with this one.
+    """Keep other processes from training on `path`; the lock ends with this process.
 
-    In one process an earlier loop may be alive still, as an error's traceback holds it.
+    In the same process an earlier loop may still be alive, held by the traceback of an error.
 
     Raises:
         MachineError: another process trains on it.
@@ -138,12 +138,12 @@ def _alone(path: Path) -> Iterator[None]:
             file.parent.mkdir(parents=True, exist_ok=True)
             handle = stack.enter_context(file.open("wb"))
         except OSError:
-            yield  # nobody else can write here either; what is there may be read
+            yield  # no other process can write here either; existing files can be read
             return
         if not lock(handle.fileno()):
             raise MachineError(
-                f"Another process trains on '{path}', and two would write over each other. Wait "
-                "for it to end or stop it, or name another file."
+                f"Another process trains on '{path}', and the two would overwrite each other. "
+                "Wait for it to end or stop it, or name another file."
             )
         _HELD.add(file)
         try:

@@ -214,7 +214,7 @@ def test_a_level_that_whole_channels_give_back_is_told() -> None:
         controller.scheduler.epoch_step()
         controller.scheduler.step()
         controller.scheduler.step()
-    with pytest.warns(TrainingLoopWarning, match="at 0% of the weights in place of 50%"):
+    with pytest.warns(TrainingLoopWarning, match="at 0% of the weights instead of 50%"):
         controller.scheduler.epoch_step()
     assert controller.level == 0
 
@@ -331,8 +331,8 @@ def test_blocks_that_do_not_tile_a_weight_are_refused() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"warmup_end_epoch": 1}, "does not lie after 'warmup_start_epoch'"),
-        ({"init_importance_threshold": 2.0}, "lies above 'final_importance_threshold'"),
+        ({"warmup_end_epoch": 1}, "is not after 'warmup_start_epoch'"),
+        ({"init_importance_threshold": 2.0}, "is above 'final_importance_threshold'"),
         ({"sparsity_target": 1.0}, r"must lie in \[0, 1\)"),
         (
             {"sparsity_target": 0.5, "final_importance_threshold": 0.1},

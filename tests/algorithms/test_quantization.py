@@ -118,7 +118,7 @@ def test_manual_precision_of_an_unknown_quantizer_is_an_error() -> None:
 def test_manual_precision_in_another_form_is_an_error(entry: list[Any]) -> None:
     precision = {"type": "manual", "bitwidth_per_scope": [[2, f"{CONV}|WEIGHT"], entry]}
     with pytest.raises(
-        ConfigError, match=r"bitwidth_per_scope\[1\]: .* is no pair of a width, 2 to 16, and"
+        ConfigError, match=r"bitwidth_per_scope\[1\]: .* is not a pair of a width, 2 to 16, and"
     ):
         applied(initializer={"precision": precision})
 
@@ -132,7 +132,7 @@ def test_keys_of_hawq_beside_manual_bits_are_told(caplog: pytest.LogCaptureFixtu
 
 
 def test_hawq_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError, match="'hawq' can be read, but is not built"):
+    with pytest.raises(ConfigError, match="'hawq' can be read, but is not implemented"):
         applied(initializer={"precision": {"type": "hawq"}})
 
 
@@ -157,7 +157,7 @@ def test_ranges_are_found_by_the_entry_that_holds_for_a_quantizer() -> None:
 
 @pytest.mark.parametrize("entries", [[{"type": "min_max"}] * 2, [{"target_scopes": CONV}]])
 def test_a_quantizer_for_which_no_or_several_entries_hold_is_an_error(entries: list[Any]) -> None:
-    with pytest.raises(CompressionError, match=r"entries of 'initializer.range' hold"):
+    with pytest.raises(CompressionError, match=r"entries of 'initializer.range' apply"):
         applied(initializer={"range": entries})
 
 
@@ -564,6 +564,6 @@ def test_a_state_of_other_bits_is_told(caplog: pytest.LogCaptureFixture) -> None
 
     state = made(8).state_dict()
     made(8).load_state_dict(state)
-    assert "other bits" not in caplog.text
+    assert "other widths" not in caplog.text
     made(4).load_state_dict(state)
     assert "'Sequential/Linear[0]/linear_0|WEIGHT' 8, here 4 and 1 more" in caplog.text

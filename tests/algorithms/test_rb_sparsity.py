@@ -230,9 +230,9 @@ def test_masks_that_freeze_far_below_the_level_are_told(removed: int, is_told: b
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         controller.scheduler.epoch_step()
-    told = [str(one.message) for one in caught if "stand still" in str(one.message)]
+    told = [str(one.message) for one in caught if "are frozen" in str(one.message)]
     assert bool(told) == is_told
-    assert all("20% of the weights in place of 40%" in one for one in told)
+    assert all("20% of the weights instead of 40%" in one for one in told)
 
 
 @pytest.mark.parametrize("removed", [75, 90])

@@ -243,11 +243,11 @@ def test_a_parameter_that_is_computed_with_is_fixed() -> None:
         (lambda weight: weight * torch.ones(1), None),
         (
             lambda weight: torch.where(weight >= 0, 1.0, -1.0),
-            "'Function/__ge___0' makes other numbers of the zeros of 'head.weight'",
+            "'Function/__ge___0' turns the zeros of 'head.weight' into other numbers",
         ),
         (
             lambda weight: torch.where(weight > 0, 1.0, -1.0),
-            "'Function/where_0' makes other numbers of the zeros of 'head.weight'",
+            "'Function/where_0' turns the zeros of 'head.weight' into other numbers",
         ),
     ],
     ids=["sign", "clamp", "constant", "binary", "binary of positive"],

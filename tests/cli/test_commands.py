@@ -251,7 +251,7 @@ def test_a_baseline_of_other_models_or_machines_is_refused(
 def test_a_file_that_is_no_baseline_is_refused(onnx_file: Path, tmp_path: Path, text: str) -> None:
     baseline = tmp_path / "baseline.json"
     baseline.write_text(text, encoding="utf-8")
-    with pytest.raises(StorageError, match="is no baseline"):
+    with pytest.raises(StorageError, match="is not a baseline"):
         run("benchmark", onnx_file, "--seconds", "0.02", "--baseline", baseline)
 
 
@@ -263,10 +263,10 @@ def test_a_file_that_is_no_baseline_is_refused(onnx_file: Path, tmp_path: Path, 
         (["--shape", "y=1x3"], "names input 'y'; the inputs of"),
         (["--shape", "x3"], "does not name an input"),
         (["--threads", "0"], "threads is 0"),
-        (["--cpus", "a"], "is no list of processors"),
+        (["--cpus", "a"], "is not a list of processors"),
         (["--cpus", "99999"], "this process may run on"),
         (["--clock", "sun"], "There is no clock 'sun'"),
-        (["--setting", "mode"], "is no NAME=VALUE"),
+        (["--setting", "mode"], "is not NAME=VALUE"),
         (["--runtime", "openvino", "--layers"], "Only onnxruntime reports"),
         (["--baseline", "missing.json"], "There is no baseline 'missing.json'"),
     ],

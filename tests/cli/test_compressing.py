@@ -63,7 +63,7 @@ def test_a_python_file_to_begin_with_runs_and_its_file_is_judged(tmp_path: Path)
         "drop = iter((0.5, 1.0))\n"
     )
     done = run(tmp_path, "compress", "own.py", code=3)
-    assert "OUTSIDE of the budget: the file, after its export" in done.stdout
+    assert "OUTSIDE the budget: the file, after its export" in done.stdout
     assert "metric 0.5000, dense 1.0000" in done.stdout
 
 
@@ -83,7 +83,7 @@ def test_a_killed_run_is_stopped_and_goes_on(begun: Path) -> None:
     assert "best so far" in run(begun, "status", "task-run", "--html", "now.html").stdout
     assert "<html" in (begun / "now.html").read_text()
     resumed = run(begun, "resume", "task-run")
-    assert "going on after" in resumed.stderr  # lines of progress, as nobody is at a terminal
+    assert "continuing after" in resumed.stderr  # lines of progress, as nobody is at a terminal
     assert "slow_accuracy" in resumed.stdout
     assert journal.read_bytes().splitlines()[: len(lines)] == lines
     assert status_of(begun)["state"] == "ended"
@@ -147,7 +147,7 @@ def test_every_other_command_runs_as_a_process(begun: Path) -> None:
     again = ("unpack", "q.nncfx", "--output", "again.safetensors")
     run(begun, *again)
     assert "hold the same" in run(begun, "diff", "q.safetensors", "again.safetensors").stdout
-    assert "there already" in run(begun, "unpack", "q.nncfx", code=2).stderr
+    assert "exists already" in run(begun, "unpack", "q.nncfx", code=2).stderr
     assert "torch" in run(begun, "version").stdout
 
 

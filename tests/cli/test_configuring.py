@@ -23,7 +23,7 @@ def test_what_init_writes_is_sound_and_runs(
     assert "no fault" in run("config", "check", f"{kind[2:]}.json")
     plan = plan_task(read_task(f"{kind[2:]}.json"))
     assert plan.predictions[-1].file_bytes < plan.predictions[0].file_bytes
-    with pytest.raises(ArgumentError, match="there already"):
+    with pytest.raises(ArgumentError, match="exists already"):
         run("config", "init", f"{kind[2:]}.json")
     document = json.loads(Path(f"{kind[2:]}.json").read_text())
     jsonschema.validate(document, json.loads(run("config", "schema")))

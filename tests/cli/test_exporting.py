@@ -134,13 +134,13 @@ def test_what_python_takes_the_command_takes(
 
 
 def test_mistakes_are_told(code: str) -> None:
-    with pytest.raises(ArgumentError, match="says nothing of data"):
+    with pytest.raises(ArgumentError, match="names no data"):
         run("quantize", code, "--input-shape", "1x32")
     with pytest.raises(ArgumentError, match="none of the endings"):
         run("quantize", code, "--output", "a.bin")
-    with pytest.raises(ArgumentError, match="--method says nothing without --weights-only"):
+    with pytest.raises(ArgumentError, match="--method has no effect without --weights-only"):
         run("quantize", code, "--method", "hqq", "--data", "wide.py:batches")
-    with pytest.raises(ArgumentError, match="--preset says nothing with --weights-only"):
+    with pytest.raises(ArgumentError, match="--preset has no effect with --weights-only"):
         run("quantize", code, "--weights-only", "--preset", "fast", "--input-shape", "1x32")
     with pytest.raises(ArgumentError, match="There is no preset 'quick'"):
         run("quantize", code, "--preset", "quick", "--data", "wide.py:batches")
@@ -152,7 +152,7 @@ def test_mistakes_are_told(code: str) -> None:
     ("arguments", "message"),
     [
         (("export", "wide.py:net", "--output", "o.onxx"), "'o.onxx' does not end in .onnx"),
-        (("quantize", "wide.py:net"), "says nothing of data"),
+        (("quantize", "wide.py:net"), "names no data"),
         (("quantize", "wide.py:net", "--data", "a.csv"), "A file is read by a function of yours"),
         (("quantize", "wide.py:net", "--data", "wide.py:none"), "--data gave no batch"),
         (("quantize", "wide.py:net", "--data", "wide.py:rows"), "gave a Tensor; it must return b"),
@@ -161,8 +161,8 @@ def test_mistakes_are_told(code: str) -> None:
             ("quantize", "wide.py:net", "--data", "wide.py:lost"),
             r"--data: 'wide.py:lost' raised FileNotFoundError: .*\(wide.py, line 12\). Mend it",
         ),
-        (("quantize", "a.onnx", "--data", "wide.py:batches"), "is an ONNX file, which is made"),
-        (("report", "."), "no run has ended in it.*nncfx status . --html"),
+        (("quantize", "a.onnx", "--data", "wide.py:batches"), "is an ONNX file, and nncfx"),
+        (("report", "."), "no run has ended there.*nncfx status . --html"),
     ],
 )
 def test_a_mistake_is_told_with_its_mend(

@@ -57,11 +57,11 @@ def test_negative_zeros_go_when_asked(source: Path) -> None:
 def test_a_file_that_was_not_named_is_not_written_over(source: Path) -> None:
     run("pack", source, "--no-signed-zeros")
     before = source.read_bytes()
-    with pytest.raises(ArgumentError, match=r"there already.*--output"):
+    with pytest.raises(ArgumentError, match=r"exists already.*--output"):
         run("unpack", source.parent / "a.nncfx")
     assert source.read_bytes() == before
     packed = (source.parent / "a.nncfx").read_bytes()
-    with pytest.raises(ArgumentError, match=r"there already.*--output"):
+    with pytest.raises(ArgumentError, match=r"exists already.*--output"):
         run("pack", source)
     assert (source.parent / "a.nncfx").read_bytes() == packed
     run("pack", source, "--force")
@@ -122,7 +122,7 @@ def test_a_file_of_another_kind_is_told_with_the_way(
     tmp_path: Path, command: str, name: str, way: str
 ) -> None:
     (tmp_path / name).write_bytes(b"whatever it holds")
-    with pytest.raises(ArgumentError, match=rf"{name}' is no \.\w+ file(.|\n)*{way}"):
+    with pytest.raises(ArgumentError, match=rf"{name}' is not a \.\w+ file(.|\n)*{way}"):
         run(command, tmp_path / name)
 
 

@@ -118,8 +118,16 @@ def test_a_recovery_in_json_has_the_settings_and_defaults_of_its_class(
             {"search": SEARCH, "compression": {"algorithm": "magnitude_sparsity"}},
             "compression: its algorithms are for a training loop",
         ),
+        (
+            {"search": SEARCH, "ignored_scopes": "{re}Conv2d"},
+            "ignored_scopes: is for algorithms in a training loop",
+        ),
+        (
+            {"search": SEARCH, "target_scopes": ["{re}Linear"]},
+            "target_scopes: is for algorithms in a training loop",
+        ),
         ({"search": SEARCH | {"objective": "energy"}}, "search.objective: 'energy' is not known"),
-        ({"search": SEARCH | {"margin": 0.2}}, "search.margin: 0.2 lies above 'eps'"),
+        ({"search": SEARCH | {"margin": 0.2}}, "search.margin: 0.2 is above 'eps'"),
         (
             {"search": SEARCH | {"optimizer": {"algorithm": "LC", "step": 2}}},
             "search.optimizer.step: unknown key",
@@ -196,10 +204,10 @@ def test_a_space_from_a_file_is_searched(trained: nn.Module, task: dict[str, Any
 @pytest.mark.parametrize(
     ("scheme", "said"),
     [
-        ({"name": "Prune", "level": [0.5]}, r"schemes\[0\]\.level: \[0\.5\] is no range"),
-        ({"name": "Prune", "level": [0.5, 0.2]}, "is no range"),
+        ({"name": "Prune", "level": [0.5]}, r"schemes\[0\]\.level: \[0\.5\] is not a range"),
+        ({"name": "Prune", "level": [0.5, 0.2]}, "is not a range"),
         ({"name": "Cluster", "choices": {"rank": [1, 2]}}, "of 'Cluster' can be chosen: bits"),
-        ({"name": "Cluster", "choices": {"bits": [4]}}, "is no choice"),
+        ({"name": "Cluster", "choices": {"bits": [4]}}, "is not a choice"),
         ({"name": "Cluster", "bits": 4, "choices": {"bits": [2, 4]}}, "choices.bits"),
     ],
 )

@@ -170,7 +170,7 @@ def test_a_latency_out_of_reach_is_told_before_anything_changes(
 
 def test_a_table_that_cannot_be_read_is_told(model: nn.Module, tmp_path: Path) -> None:
     (tmp_path / "no.json").write_text("{}", encoding="utf-8")
-    for name, reason in (("gone.json", "gone.json"), ("no.json", "no latency table")):
+    for name, reason in (("gone.json", "gone.json"), ("no.json", "not a latency table")):
         path = str(tmp_path / name)
         params = {"pruning_latency_target": 0.5, "latency_table": path}
         item = {"algorithm": "structure_pruning", "params": params}

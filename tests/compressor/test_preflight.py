@@ -70,7 +70,7 @@ def compressor(**changes: Any) -> Compressor:  # noqa: ANN401 (any setting)
         ({"eps": 2}, "Write 0.02 for two points"),
         ({"eps": float("nan")}, "at least 0"),
         ({"eps": -0.1}, r"eps is -0\.1"),
-        ({"threads": 0}, "threads is 0; a timed call computes in at least 1"),
+        ({"threads": 0}, "threads is 0; a timed call needs at least 1"),
         ({"trainloader": (b for b in [BATCH])}, "trainloader is a generator, which is used up"),
         ({"valloader": iter([BATCH])}, "valloader is a list_iterator"),
         ({"testloader": (b for b in [BATCH])}, "testloader is a generator"),

@@ -74,7 +74,7 @@ def test_a_loss_is_told_with_its_interval_and_the_data_that_it_was_counted_on() 
 def test_a_loss_beyond_the_budget_is_told_before_all_else() -> None:
     text = text_of(judged(loss=0.031, interval=(0.022, 0.04), held_out=False))
     assert text.startswith(
-        "OUTSIDE of the budget: accuracy lost: 0.031 (0.022 to 0.04 with 95 %), more than the "
+        "OUTSIDE the budget: accuracy lost: 0.031 (0.022 to 0.04 with 95 %), more than the "
         "budget of 0.02; on 2,000 examples of valloader, held out, which chose the model too: "
         "optimistic\n"
     )

@@ -209,4 +209,4 @@ def test_a_misspelt_key_is_told_with_its_place(config: dict[str, Any]) -> None:
 
 def test_a_misspelt_algorithm_is_taken_for_one() -> None:
     message = told({"compression": {"algorithms": "const_sparsity"}})
-    assert "Here is 'algorithms', which is not known: is it meant to be 'algorithm'?" in message
+    assert "Here is 'algorithms', which is unknown: is it meant to be 'algorithm'?" in message

@@ -138,7 +138,7 @@ def test_the_users_own_keys_survive_json_and_the_schema_allows_them() -> None:
         ({"activations": {"unified_scale_ops": [1]}}, "unified_scale_ops[0]: 1 is a whole"),
         ({"scope_overrides": {"weights": {"x": {"bit": 4}}}}, "weights.x.bit: unknown key"),
         ({"initializer": {"range": [{"type": "minmax"}]}}, "range[0].type: 'minmax' is not"),
-        ({"initializer": {"precision": {"type": "autoq"}}}, "AutoQ is not built"),
+        ({"initializer": {"precision": {"type": "autoq"}}}, "AutoQ is not implemented"),
     ],
 )
 def test_a_fault_of_quantization_names_its_place(change: dict[str, Any], place: str) -> None:
@@ -196,8 +196,8 @@ def test_an_unknown_algorithm_is_named_with_the_nearest_one() -> None:
 def test_what_nncf_knows_and_we_do_not_is_refused_with_the_reason() -> None:
     refused = f"known to NNCF, not supported yet by nncfx {__version__}: "
     assert faults({"bootstrapNAS": {}, "compression": {"algorithm": "binarization"}}) == [
-        f"bootstrapNAS: {refused}it is not built.",
-        f"compression.algorithm: 'binarization' is {refused}it is not built.",
+        f"bootstrapNAS: {refused}it is not implemented.",
+        f"compression.algorithm: 'binarization' is {refused}it is not implemented.",
     ]
 
 
@@ -242,7 +242,7 @@ def test_a_param_outside_params_is_told_where_it_belongs() -> None:
 
 
 def test_an_algorithm_twice_is_a_fault() -> None:
-    assert "'magnitude_sparsity' stands here more than once" in fault(
+    assert "'magnitude_sparsity' is listed more than once" in fault(
         {"compression": [MAGNITUDE, MAGNITUDE]}
     )
 
@@ -339,7 +339,7 @@ def test_a_file_may_begin_with_the_mark_that_editors_on_windows_write(tmp_path: 
 
 
 def test_a_key_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
-    assert "target_device: the key stands twice" in told(
+    assert "target_device: the key is given twice" in told(
         '{"target_device": "CPU", "target_device": "GPU"}', tmp_path
     )
 

@@ -55,7 +55,9 @@ def test_options_of_a_class_that_is_no_dataclass_are_refused() -> None:
         algorithm: ClassVar[str] = "undecorated"
         seed: int = option(0, "draws")
 
-    with pytest.raises(ArgumentError, match=r"Undecorated .* no dataclass. Write '@dataclasses"):
+    with pytest.raises(
+        ArgumentError, match=r"Undecorated .* not a dataclass. Write '@dataclasses"
+    ):
         register_algorithm_config(Undecorated)
     with pytest.raises(ConfigError, match="import the module that registers it first"):
         NNCFConfig.from_dict({"compression": {"algorithm": "undecorated"}})

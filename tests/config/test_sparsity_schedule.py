@@ -35,9 +35,7 @@ def test_an_adaptive_schedule_does_not_move_by_step() -> None:
 
 
 def test_the_initial_level_is_not_above_the_target() -> None:
-    with pytest.raises(
-        ConfigError, match=r"sparsity_init: 0.6 lies above 'params.sparsity_target"
-    ):
+    with pytest.raises(ConfigError, match=r"sparsity_init: 0.6 is above 'params.sparsity_target"):
         MagnitudeSparsityConfig(sparsity_init=0.6)
 
 

@@ -31,7 +31,7 @@ def test_a_registered_pass_runs_before_the_one_that_it_names() -> None:
 @pytest.mark.parametrize(
     ("one", "before", "words"),
     [
-        (OWN, "write_pear", "no pass. Passes are upcast_to_float32, "),
+        (OWN, "write_pear", "not a pass. Passes are upcast_to_float32, "),
         (ExportPass(name="write_pairs", reason="", run=print), "store_weights", "another name"),
         (
             ExportPass(name="own", reason="", run=print, ensures=("tidy",)),

@@ -230,7 +230,7 @@ def test_axes_that_are_asked_for_stay_open(
 @pytest.mark.parametrize(
     ("axes", "said"),
     [
-        ({"imag": {2: "height"}}, r"'imag', which is no input.* Did you mean 'image'"),
+        ({"imag": {2: "height"}}, r"'imag', which is not an input.* Did you mean 'image'"),
         ({"image": {4: "depth"}}, r"axis 4 of 'image', which is of shape \(2, 3, 16, 16\)"),
         ({"scale": {0: "more"}}, r"axis 0 of 'scale', .* at least 2 long"),
     ],

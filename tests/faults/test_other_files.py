@@ -176,7 +176,7 @@ def test_an_evidence_json_that_is_none_stops_a_compressor_before_it_begins(tmp_p
         folder=tmp_path,
         runtime="torch",
     )
-    with pytest.raises(StorageError, match=r"evidence\.json' is no evidence"):
+    with pytest.raises(StorageError, match=r"evidence\.json' is not the evidence"):
         compressor.run()
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [
         ("evidence.json", '{"verdict": "guilty"}')

@@ -126,6 +126,6 @@ def test_sets_that_cannot_be_contiguous_are_refused_by_position() -> None:
     with pytest.raises(ArgumentError) as raised:
         contiguous_tree(0b111, [0b011, 0b110, 0b101])
     assert str(raised.value) == (
-        "No order keeps sets 0 ... 2 contiguous at once: they lack the consecutive-ones "
+        "No order keeps sets 0 ... 2 contiguous together: they lack the consecutive-ones "
         "property. Leave out set 2 (0b101), or let contiguous_subset choose which to leave out."
     )

@@ -20,7 +20,7 @@ def test_equal_graphs_give_equal_json(graph: NNCFGraph) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"nncfx_graph": 1}', "3"])
 def test_what_is_no_graph_is_refused(text: str) -> None:
-    with pytest.raises(GraphError, match="This is no graph in JSON"):
+    with pytest.raises(GraphError, match="This is not a graph in JSON"):
         NNCFGraph.from_json(text)
 
 

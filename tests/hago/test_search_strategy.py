@@ -150,7 +150,7 @@ def test_data_that_gives_nan_is_refused_with_the_place(
 ) -> None:
     images = dataset[0][0].clone()
     images[0, 0, 0, 0] = torch.nan
-    with pytest.raises(CompressionError, match="'/nncf_model_input_0' puts out values from nan"):
+    with pytest.raises(CompressionError, match="'/nncf_model_input_0' returns values from nan"):
         hago.search_quantize_strategy(graph, vnni, [(images, dataset[0][1])])
 
 

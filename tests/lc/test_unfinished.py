@@ -118,7 +118,7 @@ def test_a_damaged_state_is_refused_with_the_mend(toy: RecoveryData, tmp_path: P
         recipe.recover(model, SCHEME, 0.5, killed_at(toy, 3))
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(StorageError, match=r"no state of a recovery .* Delete it"):
+    with pytest.raises(StorageError, match=r"not the state of a recovery .* Delete it"):
         recipe.recover(model, SCHEME, 0.5, toy)
 
 

@@ -76,7 +76,7 @@ def test_a_part_without_shapes_yet_is_named() -> None:
 def test_a_model_with_a_part_called_nncf_is_refused() -> None:
     model = nn.Sequential()
     model.nncf = nn.Linear(4, 2)
-    with pytest.raises(TracingError, match=r"it has a 'nncf' of its own.*another name"):
+    with pytest.raises(TracingError, match=r"it has an attribute 'nncf'.*another name"):
         wrap(model, torch.ones(1, 4))
 
 

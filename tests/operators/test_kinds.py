@@ -53,5 +53,5 @@ def test_an_operation_of_the_user_takes_its_functions_over(
 
 
 def test_a_kind_that_no_target_could_name_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="the kind of the operation 'fold', is none"):
+    with pytest.raises(ArgumentError, match="the kind of the operation 'fold', is not one"):
         register_operator(Operator(name="fold", functions=("fold",), kind="tanhh"))

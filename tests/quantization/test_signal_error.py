@@ -135,6 +135,6 @@ def test_a_layer_that_begins_with_zeros_is_not_named(caplog: pytest.LogCaptureFi
             return result
 
     torch.manual_seed(0)
-    with pytest.warns(UserWarning, match="begins with weights of 0, nothing is to be mended"):
+    with pytest.warns(UserWarning, match="begins with weights of 0, nothing is wrong"):
         quantize(Added().eval(), [data()])
     assert "signal over error" not in caplog.text

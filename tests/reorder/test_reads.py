@@ -77,6 +77,6 @@ def test_a_kept_channel_that_the_order_lacks_is_refused() -> None:
     with pytest.raises(ArgumentError) as raised:
         copied_channels([0, 1], [{0}, {2}])
     assert str(raised.value) == (
-        "keeps[1] holds channel 2, which does not stand in the order of 2 channels. "
+        "keeps[1] holds channel 2, which is not in the order of 2 channels. "
         "Pass the keeps that the order was made for."
     )

@@ -146,10 +146,10 @@ def test_the_claim_of_accuracy_names_interval_and_data() -> None:
 def test_a_loss_beyond_the_budget_is_the_first_thing_on_the_page() -> None:
     bad = judged(loss=0.031, interval=(0.022, 0.04))
     page = render_report(bad)
-    assert "Outside of the budget" in page
-    assert page.index("Outside of the budget") < page.index('class="claims"')
-    assert "Outside of the budget" not in render_report(judged())
-    assert "Outside of the budget" not in render_report(given.EVIDENCE)
+    assert "Outside the budget" in page
+    assert page.index("Outside the budget") < page.index('class="claims"')
+    assert "Outside the budget" not in render_report(judged())
+    assert "Outside the budget" not in render_report(given.EVIDENCE)
 
 
 def test_sizes_are_compared_in_one_format_too() -> None:

@@ -8,7 +8,7 @@ from torch.nn.utils import parametrizations
 
 from nncfx.errors import CompressionError, GraphError
 from nncfx.network import wrap
-from nncfx.schemes import LowRank, Prune, Quantize, Scheme
+from nncfx.schemes import Prune, Quantize, Scheme
 from nncfx.schemes.layers import parameter_names, select_layers
 from nncfx.tracing import Insertion, Priority, WeightSite
 
@@ -86,7 +86,6 @@ def test_a_wrapped_layer_counts_as_what_it_was() -> None:
         (Prune(), [[1.0, 0, 3], [0, 4, 0]]),
         (Quantize("float16"), [[1.0, -0.25, 3], [0.5, 4, -0.5]]),
         (Quantize("int8"), [[42 * 3 / 127, -11 * 3 / 127, 3], [16 * 4 / 127, 4, -16 * 4 / 127]]),
-        (LowRank(rank=1), [[1.0, -0.25, 3], [0.5, 4, -0.5]]),  # factorize makes none of it
     ],
 )
 def test_linear_layers_are_those_of_gpt_2_as_well(

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from pytorchcv.models.resnet_cifar import resnet20_cifar10
@@ -158,6 +160,26 @@ def test_two_thin_layers_are_read_into_a_dense_model(
     nncfx.save(tmp_path / f"m.{ending}", model)
     _, again = nncfx.load(tmp_path / f"m.{ending}", bent)
     assert torch.equal(again.eval()(x), model(x))
+
+
+def test_linear_layers_of_gpt_2_become_thin_and_are_read_again(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 8, "vocab_size": 11}
+    config = transformers.GPT2Config(**sizes, bos_token_id=None, eos_token_id=None)
+    model, tokens = transformers.GPT2Model(config).eval().double(), torch.arange(6)[None]
+    dense = model.h[0].mlp.c_fc.weight.detach().numpy().copy()
+    LowRank(rank=3).compress(model, 0.0)
+    left, values, right = np.linalg.svd(dense, full_matrices=False)
+    expected = (left[:, :3] * values[:3]) @ right[:3]
+    np.testing.assert_allclose(model.h[0].mlp.c_fc.weight.detach(), expected, atol=1e-12)
+    thin = factorize(model)
+    first, second = thin.h[0].mlp.c_fc
+    assert (first.in_features, first.out_features, second.out_features) == (32, 3, 128)
+    wanted = model(tokens).last_hidden_state
+    torch.testing.assert_close(thin(tokens).last_hidden_state, wanted, rtol=0, atol=1e-12)
+    nncfx.save(tmp_path / "m.nncfx", thin)
+    _, again = nncfx.load(tmp_path / "m.nncfx", transformers.GPT2Model(config).double())
+    assert torch.equal(again.eval()(tokens)[0], thin(tokens)[0])
 
 
 def test_a_file_asks_for_no_more_rank_than_there_is() -> None:

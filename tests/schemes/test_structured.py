@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pytorchcv.models.mobilenetv2 import mobilenetv2_wd4
 from pytorchcv.models.resnet import resnet10
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 from nncfx.channels.trace import analyze_channels
 from nncfx.errors import CompressionError
@@ -182,6 +183,24 @@ def test_channels_that_are_all_fixed_are_refused_with_the_reasons(convnet: nn.Mo
     channels = Channels((GroupSet(name="8", size=4, members=(), fixed="the model's output"),))
     with pytest.raises(CompressionError, match="Fixed are 8: the model's output"):
         FilterPrune().bind(channels).compress(convnet, 0.5)
+
+
+@pytest.mark.parametrize("bound", [False, True])
+@pytest.mark.parametrize("scheme", [NeuronPrune("l1norm"), StructurePrune("l1norm")])
+def test_linear_layers_of_gpt_2_are_pruned_as_their_turned_twins(
+    scheme: NeuronPrune | StructurePrune, bound: bool
+) -> None:
+    torch.manual_seed(0)
+    twin = nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 3))
+    turned = nn.Sequential(Conv1D(8, 5), nn.GELU(), Conv1D(3, 8))
+    state = twin.state_dict()
+    turned.load_state_dict({n: one.T if one.ndim > 1 else one for n, one in state.items()})
+    for model in (twin, turned):
+        channels = analyze_channels(model, torch.ones(1, 5))
+        (scheme.bind(channels) if bound else scheme).compress(model, 0.5)
+    for name, one in twin.state_dict().items():
+        assert torch.equal(turned.state_dict()[name], one.T if one.ndim > 1 else one)
+    assert 0 < int((turned[0].weight == 0).all(0).sum()) < 8
 
 
 @pytest.mark.parametrize("build", [resnet10, mobilenetv2_wd4])

@@ -167,7 +167,7 @@ def test_every_flipped_bit_gives_our_error_or_a_layer() -> None:
         (GOOD[:-1] + b"\x10", LAYERS, "unused half"),
         (GOOD[:4] + b"\0\0\x80\x3f" + GOOD[8:], LAYERS, "reserved for 0.0"),
         (GOOD, [("fc", (1, 40), 5)], "5-bit codes"),
-        (GOOD, [("fc", (), 4)], "of no weight"),
+        (GOOD, [("fc", (), 4)], "which no weight has"),
         (GOOD, LAYERS * 2, "same name"),
     ],
 )

@@ -134,7 +134,7 @@ def test_a_run_that_ended_stays_so_where_another_config_is_refused(
     run_task(read_task(write(compression=PRUNE, train={"epochs": 1})), out)
     before = {one.name: one.read_bytes() for one in out.iterdir()}
     changed = write(compression=PRUNE, train={"epochs": 2})
-    with pytest.raises(StorageError, match="is of another training"):
+    with pytest.raises(StorageError, match="belongs to another training"):
         run_task(read_task(changed), out)
     assert {one.name: one.read_bytes() for one in out.iterdir()} == before
     assert run_status(out).state == "ended"
@@ -245,7 +245,9 @@ def test_files_that_are_of_no_run_are_left_alone(write: Write, tmp_path: Path, n
     folder.mkdir()
     (folder / "notes.txt").write_text("in nobody's way")
     (folder / name).write_text("mine")
-    with pytest.raises(ArgumentError, match=f"{name}' is of no run of .*another --folder"):
+    with pytest.raises(
+        ArgumentError, match=f"{name}' does not belong to a run of .*another --folder"
+    ):
         run_task(read_task(write(export={"file": "mine.onnx"})), folder)
     assert (folder / name).read_text() == "mine"
     assert not (folder / "run.json").exists()
@@ -259,7 +261,7 @@ def test_files_that_are_of_no_run_are_left_alone(write: Write, tmp_path: Path, n
 )  # fmt: skip
 def test_a_journal_that_is_none_of_a_search_has_no_status(tmp_path: Path, header: str) -> None:
     (tmp_path / "journal.jsonl").write_text(f"{header}\n", encoding="utf-8")
-    with pytest.raises(StorageError, match="is no journal of a search"):
+    with pytest.raises(StorageError, match="is not the journal of a search"):
         run_status(tmp_path)
 
 

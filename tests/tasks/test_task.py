@@ -133,7 +133,9 @@ def test_weights_come_from_a_file_of_their_own(write: Write, tmp_path: Path) -> 
     with pytest.raises(StorageError, match=r"missing in the file: 0.weight(.|\n)*other"):
         read_task(path).model()
     (tmp_path / "w.pt").write_bytes(b"no weights")
-    with pytest.raises(StorageError, match=r"holds no weights.*\(it is no file of torch.save\)"):
+    with pytest.raises(
+        StorageError, match=r"holds no weights.*\(it is not a file of torch.save\)"
+    ):
         read_task(path).model()
     torch.save(zeros, tmp_path / "w.pt")
     whole = (tmp_path / "w.pt").read_bytes()

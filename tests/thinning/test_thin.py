@@ -395,7 +395,7 @@ def test_without_them_the_logits_of_test_images_are_equal(resnet20: nn.Module) -
     [
         (
             nn.Sequential(conv(3, 4), nn.ReLU(), conv(4, 2)),
-            r"of '0' are not of this model: .*'2.weight' with at least 4 entries .*has none",
+            r"of '0' are not those of this model: .*'2.weight' with at least 4 entries .*has none",
         ),
         (
             nn.Sequential(conv(3, 8), conv(8, 2)),

@@ -69,7 +69,7 @@ def test_outputs_without_a_number_prove_nothing() -> None:
     """NaN where all is NaN; one number is enough to compare, and no entry is no fault."""
     model, image = nn.Linear(2, 2), torch.ones(1, 2)
     nn.init.constant_(model.bias, NAN)
-    with pytest.raises(ThinningError, match=r"is NaN, so that comparing .* would prove nothing"):
+    with pytest.raises(ThinningError, match=r"is NaN, so comparing .* would prove nothing"):
         verify(model, model, image, None)
     with torch.no_grad():
         model.bias[0] = 1.0

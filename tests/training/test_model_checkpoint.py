@@ -263,7 +263,9 @@ def test_a_forward_whose_length_depends_on_values_is_told(
         controller.strip() if is_finished else model.eval(),
         None if is_finished else controller,
     )
-    with pytest.raises(StorageError, match=r"depends on values.*pass the example_inputs of then"):
+    with pytest.raises(
+        StorageError, match=r"depends on values.*pass the example_inputs used then"
+    ):
         load(path, Loop())
     assert torch.equal(load(path, Loop(), x)[1].eval()(x), model.eval()(x))
 
@@ -311,7 +313,7 @@ def test_missing_and_unexpected_tensors_are_listed(tmp_path: Path) -> None:
     assert "missing in the file: last.bias" in str(caught.value)
     assert "unexpected: alien" in str(caught.value)
     assert "matched: " in str(caught.value)
-    assert "pass the example_inputs of then" in str(caught.value)
+    assert "pass the example_inputs used then" in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff" * 64])
@@ -385,7 +387,7 @@ def test_a_missing_file_is_a_storage_error(tmp_path: Path) -> None:
 
 def test_a_plain_safetensors_file_is_no_checkpoint(tmp_path: Path) -> None:
     save_file({"a": torch.ones(1)}, tmp_path / "x")
-    with pytest.raises(StorageError, match="no checkpoint of nncfx"):
+    with pytest.raises(StorageError, match="not a checkpoint of nncfx"):
         load(tmp_path / "x", Net())
 
 

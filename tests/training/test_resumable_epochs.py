@@ -114,7 +114,7 @@ def test_forgotten_parts_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     optimizer = torch.optim.SGD(controller.parameter_groups(0.1))
     assert list(resumable_epochs(tmp_path / "run", 1, controller, optimizer=optimizer)) == [0]
     assert "No optimizer" not in caplog.text
-    with pytest.raises(StorageError, match=r"controller, model, optimizer, and asked for"):
+    with pytest.raises(StorageError, match=r"controller, model, optimizer, not of"):
         list(resumable_epochs(tmp_path / "run", 2, controller))
     assert "No optimizer is passed" in caplog.text
 
@@ -176,7 +176,7 @@ def test_a_file_on_which_another_process_trains_is_refused(tmp_path: Path) -> No
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(MachineError, match=r"Another process trains on '.*run', and two"):
+        with pytest.raises(MachineError, match=r"Another process trains on '.*run', and the two"):
             list(resumable_epochs(path, 1, made()))
         other.communicate()
     epochs = resumable_epochs(path, 2, made())

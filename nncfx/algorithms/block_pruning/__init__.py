@@ -1,4 +1,4 @@
-"""Block pruning: whole tiles of weights are zero."""
+"""Block pruning, which zeroes whole tiles of weights."""
 
 from nncfx.lazy import names_of
 

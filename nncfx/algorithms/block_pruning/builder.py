@@ -1,8 +1,8 @@
-"""Block pruning: whole tiles of a weight are zero, of any extent along each of its axes.
+"""The builder and controller of block pruning, which zeroes whole tiles of any extents.
 
-Channels stay: the weight keeps its shape, and kernels for block-sparse weights skip the tiles.
+Channels stay, so the weight keeps its shape; kernels for block-sparse weights skip the tiles.
 
-Source: Condensa (Joseph et al. 2020), Table 1, "BlockPrune", with tiles that need not divide.
+Source: Condensa (Joseph et al. 2020), Table 1, "BlockPrune", but tiles need not divide a weight.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _CRITERIA: Final[Mapping[str, Criterion]] = {"L1": "l1norm", "L2": "l2norm", "ma
 
 @final
 class BlockPruningController(MaskController):
-    """Masks blocks of weights at the level its scheduler asks for, a fraction of the blocks."""
+    """Masks blocks of weights at the level its scheduler sets, a fraction of the blocks."""
 
     config: BlockPruningConfig
 

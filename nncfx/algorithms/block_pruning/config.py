@@ -26,7 +26,7 @@ class BlockPruningParams(SparsityParams):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BlockPruningConfig(RisingSparsity, InitializedAlgorithmConfig):
-    """Zero whole tiles of weights (ours, not NNCF's)."""
+    """Zero whole tiles of weights (nncfx only)."""
 
     algorithm: ClassVar[str] = "block_pruning"
 

@@ -1,4 +1,4 @@
-"""Which tiles of weights go: scores of tiles, and the masks of the lowest."""
+"""Scores of tiles of weights, and masks of the lowest."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,7 +13,7 @@ from nncfx.schemes.operators import block_scores
 def padded_block_scores(weight: Tensor, block: Sequence[int], criterion: Criterion) -> Tensor:
     """Return the score of every block of `weight`, shaped as the grid of blocks.
 
-    Blocks that reach beyond the weight are filled with zeros.
+    Blocks that extend beyond the weight are padded with zeros.
 
     Args:
         weight: Any shape.
@@ -21,7 +21,7 @@ def padded_block_scores(weight: Tensor, block: Sequence[int], criterion: Criteri
         criterion: How the weights of one block become one score.
 
     Raises:
-        ArgumentError: the block has more extents than the weight has axes, or one below 1.
+        ArgumentError: the block has more extents than the weight has axes, or an extent below 1.
 
     >>> padded_block_scores(torch.ones(3, 3), (2, 2), "sum")
     tensor([[4., 2.],
@@ -48,16 +48,16 @@ def block_masks(
 ) -> dict[str, Tensor]:
     """Return the mask of each weight, True where the block of an entry stays.
 
-    `floor(level * n)` of n blocks go, those of the smallest score; a weight's scores are divided
-    by their Euclidean norm, so that layers of small weights are not zeroed first. Of equal ones
-    the later goes. No weight is emptied.
+    The `floor(level * n)` of n blocks with the smallest scores are removed; of equal scores, the
+    later ones. A weight's scores are divided by their Euclidean norm, so layers of small weights
+    are not zeroed first. No weight is emptied.
 
     Args:
         weights: By name.
         level: Fraction of the blocks to zero, in [0, 1).
         block: Extents along the first axes of each weight, 1 along the others.
-        criterion: How the weights of one block become one score, which is not negative.
-        scope: One ranking over all weights, or one for each.
+        criterion: How the weights of one block become one non-negative score.
+        scope: One ranking over all weights, or one per weight.
 
     Raises:
         ArgumentError: `level` is not in [0, 1), or `block` does not fit a weight.
@@ -74,7 +74,7 @@ def block_masks(
 
 
 def _spread(grid: Tensor, block: Sequence[int], shape: torch.Size) -> Tensor:
-    """Return the mask of shape `shape` that has an entry of `grid` for each block."""
+    """Return `grid`, one entry per block, expanded to `shape`."""
     for axis, extent in enumerate(block):
         grid = grid.repeat_interleave(extent, dim=axis).narrow(axis, 0, shape[axis])
     return grid

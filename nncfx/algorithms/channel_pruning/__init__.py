@@ -1,4 +1,4 @@
-"""The algorithms that zero whole channels, and the controller that they share."""
+"""The algorithms that zero whole channels, and their shared controller."""
 
 from nncfx.lazy import names_of
 

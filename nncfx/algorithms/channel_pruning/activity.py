@@ -1,4 +1,4 @@
-"""Score groups of channels by what a model does on data."""
+"""Score groups of channels by a model's activations on data."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -13,6 +13,7 @@ from nncfx.controllers.loops.batch_norm_adaptation import examples_in, run_batch
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import Channels, GroupSet, Member, Role
 from nncfx.schemes import mean_magnitude, mean_rank, nonzero_share
+from nncfx.schemes.layers import turned_kinds
 from nncfx.schemes.masks.exact_masks import comparable
 from nncfx.storage.models.sharded_models import several_processes
 from nncfx.tracing.calls.preservation import preserved
@@ -33,13 +34,13 @@ class _Mean:
         self._count = 0
 
     def add(self, activation: Tensor) -> None:
-        """See what a layer is given, or what it gives."""
+        """Add an input or output of the layer."""
         values = self._measure(activation, self._axis) * len(activation)
         self._sum = values if self._sum is None else self._sum + values
         self._count += len(activation)
 
     def add_other_processes(self) -> None:
-        """See what the layer was given in all processes."""
+        """Add the sums of all other processes."""
         if several_processes() and self._sum is not None:
             count = torch.tensor(float(self._count), dtype=torch.float32, device=self._sum.device)
             torch.distributed.all_reduce(self._sum)
@@ -48,7 +49,7 @@ class _Mean:
 
     @property
     def value(self) -> Tensor | None:
-        """The mean, None if the layer was not called."""
+        """The mean; None if the layer was not called."""
         return None if self._sum is None else self._sum / self._count
 
 
@@ -57,20 +58,21 @@ def channel_activity(
 ) -> dict[str, Tensor]:
     """Return one score per group by the name of each prunable set, on the CPU.
 
-    It is measured on what the first convolution or linear layer that reads the channels is given,
-    behind norms and activation functions; the rank on what a convolution reads, or where none
-    does on what one gives. The model is in evaluation mode meanwhile, and left as it was.
+    Scores are measured on the input of the first convolution or linear layer that reads the
+    channels, so after norms and activation functions. The rank is measured on the input of a
+    convolution, or on the output of one if no convolution reads the channels. The model runs in
+    evaluation mode; its state is restored.
 
     Args:
-        model: called with each batch, as `adapt_batch_norms` says.
-        channels: of the model.
+        model: called with each batch as by `adapt_batch_norms`.
+        channels: the model's channels.
         batches: read until `samples` examples have been seen, or to the end.
         importance: "APoZ" (the share of entries that are not zero), "HRank" or "mean_activation".
         samples: at least 1; rounded up to whole batches.
 
     Raises:
-        ArgumentError: a batch is of an unknown form.
-        CompressionError: no layer shows the channels of a set, or a score is NaN.
+        ArgumentError: a batch has an unknown form.
+        CompressionError: no layer can be used to observe a set, or a score is NaN.
     """
     measure, seen = _MEASURES[importance], 0
     found: dict[str, tuple[Member, _Mean]] = {}
@@ -93,7 +95,7 @@ def channel_activity(
 def _listening(module: nn.Module, mean: _Mean, *, before: bool) -> RemovableHandle:
     if before:
         return module.register_forward_pre_hook(
-            # the only input may be given by its name
+            # the only input may be passed by name
             lambda _, args, named: mean.add(args[0] if args else named["input"]),
             with_kwargs=True,
         )
@@ -105,15 +107,16 @@ def _scores(group_set: GroupSet, member: Member, mean: _Mean) -> Tensor:
     if values is None:
         raise CompressionError(
             f"'{member.parameter}', which shows the channels of '{group_set.name}', was not used "
-            "on the data. Pass batches in calibration_batches, or leave the layer out by scopes."
+            "on the data. Pass batches in calibration_batches, or leave the layer out with "
+            "ignored_scopes."
         )
     scores = values.cpu()[torch.from_numpy(member.indices.copy())].mean(dim=1)
     return comparable(group_set, scores, normalize=False)
 
 
 def _shown(model: nn.Module, group_set: GroupSet, importance: str) -> tuple[Member, nn.Module]:
-    """Return the member at whose module the channels of a set can be seen."""
-    kinds: Any = _ConvNd if importance == "HRank" else (_ConvNd, nn.Linear)
+    """Return a member and its module, where the channels of a set can be observed."""
+    kinds: Any = _ConvNd if importance == "HRank" else (_ConvNd, nn.Linear, *turned_kinds())
     for member in _ends(group_set):
         owner, _, name = member.parameter.rpartition(".")
         module = model.get_submodule(owner)
@@ -121,8 +124,8 @@ def _shown(model: nn.Module, group_set: GroupSet, importance: str) -> tuple[Memb
             return member, module
     kind = "convolution" if importance == "HRank" else "convolution or linear layer"
     raise CompressionError(
-        f"No {kind} reads or gives the channels of '{group_set.name}', so that {importance} has "
-        "nothing to look at. Leave them out by ignored_scopes, or use 'L2'."
+        f"No {kind} reads or gives the channels of '{group_set.name}', so {importance} has "
+        "nothing to look at. Leave them out with ignored_scopes, or use 'L2'."
     )
 
 

@@ -1,4 +1,4 @@
-"""The builder of algorithms that zero whole channels; they differ in the channels they take."""
+"""The base builder of algorithms that zero whole channels."""
 
 import abc
 import logging
@@ -34,7 +34,7 @@ G = TypeVar("G", bound=ChannelPruningConfig)
 
 
 class ChannelPruningBuilder(Builder[C]):
-    """Plans masks on everything that carries channels which may be removed."""
+    """Plans masks on everything that carries prunable channels."""
 
     def __init__(self, config: C) -> None:
         super().__init__(config)
@@ -42,15 +42,15 @@ class ChannelPruningBuilder(Builder[C]):
 
     @abc.abstractmethod
     def of_its_kind(self, model: NNCFNetwork) -> Channels:
-        """Return the model's channels; those that are not of the algorithm's kind are fixed."""
+        """Return the model's channels, with sets that the algorithm does not prune fixed."""
 
     def taken(self, model: NNCFNetwork, considered: Iterable[Operation]) -> Channels:
-        """Return the channels of its kind; those outside `considered` operations are fixed."""
+        """Return the channels of its kind, with sets outside `considered` operations fixed."""
         return spare(self.of_its_kind(model), model, model.nncf.graph, considered)
 
     @abc.abstractmethod
     def choice(self) -> ChannelChoice:
-        """Return how the algorithm chooses among the channels that it takes."""
+        """Return how the algorithm chooses among its channels."""
 
     @override
     @final
@@ -58,7 +58,7 @@ class ChannelPruningBuilder(Builder[C]):
         subject = self._subject(model)
         prunable = subject.channels.prunable
         if not prunable:
-            found = dict.fromkeys(subject.channels.fixed.values())  # each once, in their order
+            found = dict.fromkeys(subject.channels.fixed.values())  # unique, in order
             reasons = "; ".join(list(found)[:5])
             raise CompressionError(
                 f"{self.config.algorithm} finds no channels that it may remove: "
@@ -86,7 +86,7 @@ class ChannelPruningBuilder(Builder[C]):
         return [*masks, *LivingNorms.plan(subject.channels, model, self.config.algorithm)]
 
     def _warn_fixed_channels(self, channels: Channels) -> None:
-        """Log the channels that stay for a reason which the user can take away."""
+        """Warn about channels that stay for a reason which the user can fix."""
         by_reason: dict[str, list[str]] = {}
         for name, reason in channels.fixed.items():
             if any(mark in reason for mark in MENDABLE):
@@ -108,7 +108,7 @@ class ChannelPruningBuilder(Builder[C]):
         return ChannelPruningController(model, self.config, hooks, self._subject(model))
 
     def _subject(self, model: NNCFNetwork) -> PruningSubject:
-        """Return what there is to prune in `model`, found at the first call for it."""
+        """Return the subject of `model`, cached after the first call."""
         if self._found is None or self._found[0] is not model:
             self._found = (model, self._find(model))
         return self._found[1]
@@ -134,11 +134,11 @@ class ChannelPruningBuilder(Builder[C]):
 
 
 class GroupPruningBuilder(ChannelPruningBuilder[G]):
-    """Plans masks of channel groups, of which the config says how they are chosen."""
+    """Plans masks of channel groups, chosen by the config's parameters."""
 
     @override
     def of_its_kind(self, model: NNCFNetwork) -> Channels:
-        """Return the model's channels; whether norms' may be removed is up to the config."""
+        """Return the model's channels; the config says whether those of norms are prunable."""
         if not self.config.params.living_norms:
             return model.nncf.channels
         found = analyze_channels(

@@ -1,4 +1,4 @@
-"""Which channels go at a level: single groups, whole branches, or what each layer chooses."""
+"""Choose the channels to remove at a level, by group, by whole branch or by layer."""
 
 import dataclasses
 import functools
@@ -37,19 +37,18 @@ _CRITERIA: Final[Mapping[str, Criterion]] = {
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChannelChoice:
-    """How an algorithm chooses what goes.
+    """How an algorithm chooses the channels to remove.
 
     Attributes:
-        keep: From channels, one score per group of each prunable set, and a level in [0, 1): which
-            groups of each set stay.
-        is_normalized: Whether the scores of a set are divided by their mean, so that sets compare.
-        ranking: How each layer chooses for itself; None where all that share channels lose the
-            same, as `keep` says.
-        why_whole: Why a set may keep all its groups at a level above 0.
-        is_capped: Whether never more goes than a budget allows; else it is met by what exceeds it
-            least.
-        is_of_sets: Whether a level is a fraction of the sets, of which each goes whole; else it
-            is one of their groups.
+        keep: Function of the channels, one score per group of each prunable set, and a level in
+            [0, 1); returns which groups of each set stay.
+        is_normalized: Whether scores of a set are divided by their mean, to compare sets.
+        ranking: How each layer chooses on its own; None if layers that share channels lose the
+            same ones, chosen by `keep`.
+        why_whole: Why a set can keep all its groups at a level above 0.
+        is_capped: Whether a budget is never exceeded; if not, it is met with the least excess.
+        is_of_sets: Whether a level is a fraction of the sets, each removed as a whole, rather
+            than of their groups.
     """
 
     keep: Keep
@@ -66,21 +65,21 @@ WHOLE_BRANCHES: Final = ChannelChoice(
     why_whole="whole branches go, and of n of them floor(level * n), those that matter least",
     is_of_sets=True,
 )
-"""Residual branches go whole, those of the smallest mean score first."""
+"""Removes whole residual branches, those of the smallest mean score first."""
 
 
 def choice_of(params: ChannelPruningParams) -> ChannelChoice:
     """Return how `params` choose among groups of channels.
 
-    One ranking over all sets, each set's scores divided by their mean (`all_weights`), or the same
-    fraction of every set; `floor(level * n)` of n groups go, and fewer where `align` asks for it
-    (more, with `align_down`). No set is emptied.
+    Groups are ranked over all sets, with each set's scores divided by their mean (`all_weights`),
+    or the same fraction of every set is removed. `floor(level * n)` of n groups are removed, or
+    fewer to satisfy `align` (more with `align_down`). No set is emptied.
     """
     alignment = resolve_alignment("onnxruntime" if params.align is None else params.align)
     alignment = dataclasses.replace(alignment, down=params.align_down)
     scope: MaskScope = "global" if params.all_weights else "local"
 
-    keep = functools.partial(_keep, align=alignment, scope=scope)  # which pickles
+    keep = functools.partial(_keep, align=alignment, scope=scope)  # can be pickled
     ranking = Ranking(
         side=params.pruning_side,
         criterion=_CRITERIA.get(params.filter_importance, "l2norm"),
@@ -112,7 +111,7 @@ def _keep(
 def weight_scores(
     channels: Channels, weights: Mapping[str, Tensor], params: PruningParams, *, normalize: bool
 ) -> list[Tensor]:
-    """Return the scores of the groups by weights; by their L2 norm where data are to say more.
+    """Return the scores of the groups from weights; L2 norms if the criterion needs data.
 
     Raises:
         CompressionError: weights have NaN entries.

@@ -12,7 +12,7 @@ from nncfx.config.pruning_schedule import OF_DATA, PruningConfig, PruningParams
 from nncfx.config.registry import register_algorithm_config
 
 _OF_GROUPS = OF_DATA | {"batch_norm_scale"}
-_NO_LEGR = "learned global ranking (LeGR) is not built. Use 'unweighted_ranking'"
+_NO_LEGR = "learned global ranking (LeGR) is not implemented. Use 'unweighted_ranking'"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,44 +40,46 @@ class ChannelPruningParams(PruningParams):
         default=False,
         doc="whether to prune channels that layer norms average over, such as a transformer's "
         "residual stream; norms then see only the remaining channels, in training as in the "
-        "thin model (ours)",
+        "thin model (nncfx only)",
     )
     align: int | None = option(
         None,
         "kept channel counts are rounded up to a multiple of it, so that no more than the "
-        "target is removed; by default 16, which suits CPUs best, or 4 where 16 would keep "
-        "too many (ours; NNCF fixes 8)",
+        "target is removed; by default 16, which suits CPUs best, or 4 where 16 would keep too "
+        "many (nncfx only; NNCF fixes 8)",
         limits=Limits(minimum=1),
     )
     align_down: bool = option(
         default=False,
         doc="whether kept channel counts are rounded down to a multiple of 'align' instead, so "
-        "that more than the target may be removed (ours)",
+        "that more than the target may be removed (nncfx only)",
     )
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of a side, a score and a latency that have no say as well."""
+        """Yield the further faults of keys for side, score and latency that have no effect."""
         yield from super().rules()
         if not self.constrained and self.pruning_latency_target is not None:
             yield Fault(
                 path="pruning_latency_target",
-                problem="is of widths that all layers share, and where 'constrained' is false "
-                "each has its own. Use 'pruning_flops_target', or set 'constrained' to true.",
+                problem="applies to widths that all layers share, and where 'constrained' is "
+                "false each has its own. Use 'pruning_flops_target', or set 'constrained' to "
+                "true.",
             )
         for key in ("group_lasso", "living_norms"):
             if self.constrained or not getattr(self, key):
                 continue
             yield Fault(
                 path=key,
-                problem="is of channels that all layers lose together, and where 'constrained' is "
-                "false each chooses its own. Leave it out, or set 'constrained' to true.",
+                problem="applies to channels that all layers lose together, and where "
+                "'constrained' is false each chooses its own. Leave it out, or set "
+                "'constrained' to true.",
             )
         if self.constrained and self.pruning_side != "input":
             yield Fault(
                 path="pruning_side",
-                problem="has no say where 'constrained' is true: both sides lose the same. Leave "
-                "it out, or set 'constrained' to false.",
+                problem="has no effect where 'constrained' is true: both sides lose the same. "
+                "Leave it out, or set 'constrained' to false.",
             )
         if not self.constrained and self.filter_importance in _OF_GROUPS:
             yield Fault(
@@ -134,7 +136,7 @@ class FilterPruningConfig(ChannelPruningConfig):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadPruningConfig(ChannelPruningConfig):
-    """Zero whole attention heads (ours, not NNCF's)."""
+    """Zero whole attention heads (nncfx only)."""
 
     algorithm: ClassVar[str] = "head_pruning"
 
@@ -142,7 +144,7 @@ class HeadPruningConfig(ChannelPruningConfig):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NeuronPruningConfig(ChannelPruningConfig):
-    """Zero neurons, which are rows of linear layers (ours, not NNCF's)."""
+    """Zero neurons, which are rows of linear layers (nncfx only)."""
 
     algorithm: ClassVar[str] = "neuron_pruning"
 
@@ -150,7 +152,7 @@ class NeuronPruningConfig(ChannelPruningConfig):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StructurePruningConfig(ChannelPruningConfig):
-    """Zero channel groups of any kind: filters, neurons, heads (ours, not NNCF's)."""
+    """Zero channel groups of any kind: filters, neurons, heads (nncfx only)."""
 
     algorithm: ClassVar[str] = "structure_pruning"
 
@@ -158,7 +160,7 @@ class StructurePruningConfig(ChannelPruningConfig):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BranchPruningConfig(PruningConfig):
-    """Zero whole branches of residual networks: pruning in depth (ours, not NNCF's)."""
+    """Zero whole branches of residual networks: pruning in depth (nncfx only)."""
 
     algorithm: ClassVar[str] = "branch_pruning"
     params: PruningParams = option(

@@ -1,8 +1,8 @@
-"""The controller of algorithms that zero whole channels, on both sides.
+"""The controller of algorithms that zero whole channels.
 
-Masks stand on everything that carries a removed channel: the rows and biases that produce it, the
-norms that follow it, the columns that consume it. The masked model therefore computes what the
-thinned one does. Removing is `nncfx.thin`'s work.
+Everything that carries a removed channel is masked: the rows and biases that produce it, the
+norms that follow it, and the columns that consume it. So the masked model computes the same as the
+thinned model. The channels are removed by `nncfx.thin`.
 
 Source: NNCF 2.19, "Filter pruning".
 """
@@ -47,9 +47,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def pruning_schedule(initial: float, params: PruningParams) -> Schedule:
-    """Return the level by epoch: 0 for `num_init_steps` epochs, then as `params` say.
+    """Return the level by epoch: 0 for `num_init_steps` epochs, then by the schedule of `params`.
 
-    The target is reached at the last of the `pruning_steps` epochs.
+    The target is reached in the last of the `pruning_steps` epochs.
     """
     epochs, goal = params.pruning_steps - 1, params.target
     after: Schedule
@@ -65,17 +65,17 @@ def pruning_schedule(initial: float, params: PruningParams) -> Schedule:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class PruningSubject:
-    """What channel pruning works on in a model, found before hooks stand in it.
+    """The parts of a model that channel pruning works on, found before hooks are inserted.
 
     Attributes:
-        channels: All sets; those that shall not be touched are fixed.
-        without: Parameters that carry channels and are not masked. Leaving norms out is exact:
-            the columns that would read them are masked.
+        channels: All sets; those that must not be pruned are fixed.
+        without: Parameters that carry channels and are not masked. Leaving out norms is exact,
+            because the columns that read them are masked.
         macs: The model's multiply-accumulates by weight.
         parameters: The model's parameters by weight.
         graph: The model as traced.
-        choice: What goes at a level.
-        costs: Of what a level is a fraction; None for the number of groups.
+        choice: How channels are chosen at a level.
+        costs: The cost of which a level is a fraction; None for the number of groups.
     """
 
     channels: Channels
@@ -89,12 +89,12 @@ class PruningSubject:
 
 @final
 class ChannelPruningController(Controller):
-    """Masks channel groups at the level its scheduler asks for.
+    """Masks channel groups at the level its scheduler sets.
 
-    The level is a fraction of the groups, or of the model's multiply-accumulates or parameters
-    where the config has a `pruning_flops_target` or a `pruning_parameters_target`, or of the
-    latency that a table predicts where it has a `pruning_latency_target`. It is what the masks
-    remove; `target_level` is what was asked for.
+    The level is a fraction of the groups; with `pruning_flops_target`, of the model's
+    multiply-accumulates; with `pruning_parameters_target`, of its parameters; with
+    `pruning_latency_target`, of the latency that a table predicts. `level` is what the masks
+    remove, and `target_level` what was requested.
 
     Attributes:
         config: The algorithm's config.
@@ -118,7 +118,7 @@ class ChannelPruningController(Controller):
         self._subject = subject
         self._activity: dict[str, Tensor] = {}
         self._costs = subject.costs
-        self.level = params.target  # what is out of reach raises
+        self.level = params.target  # raises if out of reach
         self._warn_missed_target()
         self.level = config.pruning_init
         if config.pruning_init and not self.level:
@@ -153,9 +153,9 @@ class ChannelPruningController(Controller):
         return self.compression_stage() is CompressionStage.FULLY_COMPRESSED
 
     def _warn_missed_target(self) -> None:
-        """Log a warning where the target takes nothing away, or alignment stops short of it.
+        """Warn if the target removes nothing, or if alignment keeps the level below the target.
 
-        Short of it is what differs in whole percents.
+        Levels are compared in whole percents.
         """
         target, key = self.config.params.target, self.config.params.target_key
         is_capped, reached = self._subject.choice.is_capped, self.level
@@ -170,9 +170,9 @@ class ChannelPruningController(Controller):
             )
         elif is_capped and round(reached, 2) < round(target, 2):
             _LOGGER.warning(
-                "%s reaches the level %.3f with these weights, not its target %g: 'align' rounds "
-                "the widths that stay up. Allow other widths by 'align': 1, or round down by "
-                "'align_down': true.",
+                "%s reaches the level %.3f with these weights, not its target %g: 'align' "
+                "rounds the remaining widths up. Allow other widths by 'align': 1, or round "
+                "down by 'align_down': true.",
                 self.algorithm,
                 reached,
                 target,
@@ -195,7 +195,7 @@ class ChannelPruningController(Controller):
         return self._group_level(self._pruned(self._weights(), masks))
 
     def _group_level(self, pruned: Sequence[PrunedChannels]) -> float:
-        """Return the fraction of groups that is masked, or of sets where these go whole."""
+        """Return the masked fraction of groups, or of sets if these are removed as a whole."""
         if self._subject.choice.is_of_sets:
             return sum(not one.after for one in pruned) / len(pruned)
         return _masked_share(pruned)
@@ -228,13 +228,13 @@ class ChannelPruningController(Controller):
 
     @override
     def calibrate(self, batches: Iterable[Any]) -> None:
-        """Score the groups by what the model does on `batches`, and apply the level again.
+        """Score the groups by activations on `batches`, and apply the level again.
 
-        Meanwhile nothing is masked: a channel that is masked would show no activity.
+        Masks are lifted meanwhile, because a masked channel shows no activity.
 
         Raises:
-            ArgumentError: a batch is of an unknown form.
-            CompressionError: no layer shows some channels, or there is no batch.
+            ArgumentError: a batch has an unknown form.
+            CompressionError: some channels cannot be observed at any layer, or there is no batch.
         """
         params = self.config.params
         if not params.needs_data:
@@ -278,11 +278,11 @@ class ChannelPruningController(Controller):
         return {name: mask for name, mask in masks.items() if name not in self._subject.without}
 
     def _masks_that_save(self, level: float, costs: Costs) -> dict[str, Tensor]:
-        """Return masks so that the fraction `level` of `costs` goes, as nearly as groups allow.
+        """Return masks that save the fraction `level` of `costs`, as nearly as groups allow.
 
-        At least that and hardly more; where widths are aligned, at most that. Bisection finds the
-        level of groups at which the target is met; there several sets lose groups at once, and
-        those keep theirs that must for the one, or need not lose them for the other.
+        They save at least that, with the least excess; with aligned widths, at most that.
+        Bisection finds the level of groups at which the target is met. Several sets can lose
+        groups at that level; as many of them as needed keep theirs.
 
         Raises:
             CompressionError: no level meets the target.
@@ -290,17 +290,19 @@ class ChannelPruningController(Controller):
         ranking = self._subject.choice.ranking
         scores = self._scores() if ranking is None else []
         masks_at = functools.partial(self._masks_at, scores=scores)
+        if not level:
+            return masks_at(0.0)
         low, high = 0.0, 1.0 - 2**-20
         reached = costs.saved(masks_at(high))
         if reached < level:
             raise CompressionError(
                 f"{self.algorithm} can save at most {reached:.3f} of the {costs.unit} of this "
-                f"model, not {level:g}: the rest is in layers that it may not touch, and in the "
-                f"widths below which 'align' lets none fall. Lower "
-                f"'{self.config.params.target_key}', or allow more (scopes; 'align': 1; "
-                "prune_first_conv and prune_downsample_convs of filter_pruning)."
+                f"model, not {level:g}: the rest is in layers that it may not touch, or is kept "
+                f"because 'align' rounds widths up. Lower '{self.config.params.target_key}', or "
+                "allow more (scopes; 'align': 1; prune_first_conv and prune_downsample_convs of "
+                "filter_pruning)."
             )
-        # 2^-20 tells apart any two counts among a million groups
+        # 2^-20 distinguishes any two counts among a million groups
         for _ in range(20):
             middle = (low + high) / 2
             if costs.saved(masks_at(middle)) < level:
@@ -350,7 +352,7 @@ class ChannelPruningController(Controller):
         )
 
     def _alive(self, group_set: GroupSet) -> Tensor:
-        """Return which groups the mask of a producer leaves."""
+        """Return which groups the mask of a producer keeps."""
         names = self.masks.hooks
         member = next(m for m in group_set.by_role(Role.PRODUCER) if m.parameter in names)
         mask = names[member.parameter][0].keep().movedim(member.axis, 0).flatten(1)

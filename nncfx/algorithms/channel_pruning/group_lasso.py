@@ -1,4 +1,4 @@
-"""Group lasso: a loss under which whole channel groups shrink before they are removed.
+"""Group lasso, a loss that shrinks whole channel groups before they are removed.
 
 Source: Wen et al. 2016, "Learning structured sparsity in deep neural networks", section 3; over
 all layers that share a channel, as Fang et al. 2023, "DepGraph: towards any structural pruning",
@@ -19,20 +19,20 @@ from nncfx.schemes.masks.exact_masks import group_slices
 from nncfx.storage.models.sharded_models import whole
 
 _LEAST: Final = 1e-12
-"""Added to squared norms: the root has no gradient at 0."""
+"""Added to squared norms, because the square root has no gradient at 0."""
 
 
 @final
 class GroupLasso(CompressionLoss):
-    """A weight times the sum of the norms of all channel groups that may be removed.
+    """A weight times the sum of the norms of all prunable channel groups.
 
-    The norm of a group is that of everything in it as stored, before masks: the rows and biases
-    that produce the channel, the norms behind it, the columns that read it.
+    The norm of a group covers all its stored entries, before masks: the rows and biases that
+    produce the channel, the norms that follow it, the columns that read it.
 
     Attributes:
-        model: Whose raw parameters are measured.
-        weight: What a norm of 1 adds to the loss.
-        is_over: Whether what should go is gone; the loss is 0 from then on.
+        model: The model whose raw parameters are measured.
+        weight: Factor of the sum of norms.
+        is_over: Returns whether pruning is complete; the loss is then 0.
     """
 
     def __init__(

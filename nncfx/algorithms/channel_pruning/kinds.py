@@ -1,4 +1,4 @@
-"""The algorithms that zero whole channels: filters, neurons, heads, branches, and all of these.
+"""Builders of the algorithms that zero filters, neurons, heads, branches, or all of these.
 
 Source: NNCF 2.19, "Filter pruning"; Michel et al., "Are Sixteen Heads Really Better than One?",
 2019, for heads, with scores of weights.
@@ -37,13 +37,13 @@ _LOGGER = logging.getLogger(__name__)
 @final
 @register_algorithm(StructurePruningConfig)
 class StructurePruningBuilder(GroupPruningBuilder[StructurePruningConfig]):
-    """Takes all channels within the scopes: filters, neurons, heads, residual streams."""
+    """Prunes all channels within the scopes: filters, neurons, heads, residual streams."""
 
 
 @final
 @register_algorithm(HeadPruningConfig)
 class HeadPruningBuilder(GroupPruningBuilder[HeadPruningConfig]):
-    """Takes the channels that attentions sum over or pass on: queries, keys and values."""
+    """Prunes the channels that attentions sum over or pass on: queries, keys and values."""
 
     @override
     def of_its_kind(self, model: NNCFNetwork) -> Channels:
@@ -53,9 +53,10 @@ class HeadPruningBuilder(GroupPruningBuilder[HeadPruningConfig]):
 @final
 @register_algorithm(NeuronPruningConfig)
 class NeuronPruningBuilder(GroupPruningBuilder[NeuronPruningConfig]):
-    """Takes the channels that only linear layers make, attention heads left out.
+    """Prunes the channels that only linear layers produce, except attention heads.
 
-    These are the hidden widths of perceptrons and of the feed-forward parts of transformers.
+    These are the hidden widths of perceptrons, of the feed-forward parts of transformers, and of
+    experts.
     """
 
     @override
@@ -66,9 +67,9 @@ class NeuronPruningBuilder(GroupPruningBuilder[NeuronPruningConfig]):
 @final
 @register_algorithm(BranchPruningConfig)
 class BranchPruningBuilder(ChannelPruningBuilder[BranchPruningConfig]):
-    """Takes the channels that carry a whole residual branch: pruning in depth.
+    """Prunes the channels that carry a whole residual branch, which prunes in depth.
 
-    A branch that is zero leaves a constant.
+    A zeroed branch leaves a constant.
     """
 
     @override
@@ -83,9 +84,9 @@ class BranchPruningBuilder(ChannelPruningBuilder[BranchPruningConfig]):
 @final
 @register_algorithm(FilterPruningConfig)
 class FilterPruningBuilder(GroupPruningBuilder[FilterPruningConfig]):
-    """Takes all channels but those of first and strided convolutions, as the config says.
+    """Prunes all channels, except of first and strided convolutions if the config says so.
 
-    Those of linear layers are pruned as well, as in NNCF.
+    Channels of linear layers are pruned too, as in NNCF.
     """
 
     @override

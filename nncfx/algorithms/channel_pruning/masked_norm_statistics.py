@@ -1,9 +1,9 @@
-"""Norms that see remaining channels only while others are masked: what the thin model computes.
+"""Hooks that make norms over masked channels compute what the thinned model does.
 
-A layer norm over channels of which some are masked is not the norm of those that stay: the zeros
-count in its mean and variance. A hook before the norm puts other values in their place, chosen so
-that mean and variance of all entries are those of the living ones. For exactly one dead entry
-there is no such value, so that none goes alone.
+A layer norm over channels of which some are masked differs from the norm of those that stay,
+because the zeros count in its mean and variance. A hook before the norm replaces the zeros by
+values for which the mean and variance of all entries equal those of the remaining ones. For
+exactly one dead entry there is no such value, so no channel is masked alone.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,20 +22,22 @@ from nncfx.tracing import Insertion, PreSite, Priority
 
 _CENTRED: Final = frozenset({"group_norm", "layer_norm"})
 _FILLED: Final = _CENTRED | {"mean", "rms_norm"}
+_PRIORITY: Final = Priority.QUANTIZATION - 1
+"""After all masks, so that `strip` bakes these into weights; before quantizers of activations."""
 
 
 @final
 class NormHook(nn.Module):
     """Fills dead entries of a norm's input so that its statistics are those of the living ones.
 
-    With none dead it hands its input on, bit for bit.
+    If no entry is dead, the input passes unchanged, bit for bit.
 
     Attributes:
-        function: The norm's: "layer_norm", "group_norm" (of one group), "rms_norm" or "mean".
-        axis: Where the channels lie in its input; not negative.
-        alive: `n` bools for `n` entries along the axis, True where one lives.
-        spread: `n` numbers: what dead entries are, in standard deviations from the mean; 0 where
-            one lives.
+        function: "layer_norm", "group_norm" (of one group), "rms_norm" or "mean".
+        axis: Axis of the channels in the norm's input; not negative.
+        alive: `n` bools for `n` entries along the axis, True for living entries.
+        spread: `n` numbers: the values of dead entries, in standard deviations from the mean; 0
+            for living entries.
     """
 
     alive: Tensor
@@ -48,7 +50,7 @@ class NormHook(nn.Module):
         self.register_buffer("spread", spread)
 
     def set(self, alive: Tensor) -> None:
-        """Let the entries live where `alive`, bool and of their number, is True."""
+        """Set the living entries; `alive` has one bool per entry."""
         with torch.no_grad():
             self.alive.copy_(alive)
             self.spread.zero_()
@@ -58,10 +60,10 @@ class NormHook(nn.Module):
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        if x.is_nested:  # what torch's encoder makes of sequences with padding, in evaluation
+        if x.is_nested:  # torch's encoder nests padded sequences in evaluation
             return torch.nested.as_nested_tensor([self(one[None])[0] for one in x.unbind()])
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        # the root has no gradient at 0, the variance of a constant
+        # the square root has no gradient at 0, the variance of a constant
         smallest = torch.finfo(wide.dtype).tiny
         shape = [-1] + [1] * (x.dim() - self.axis - 1)
         alive, spread = self.alive.view(shape), self.spread.view(shape).to(wide.dtype)
@@ -83,7 +85,7 @@ class NormHook(nn.Module):
 
 
 def _standardised(count: int) -> Tensor:
-    """Return `count` numbers of mean 0 and mean square 1; of one alone the mean, 0."""
+    """Return `count` numbers of mean 0 and mean square 1; a single 0 if `count` is 1."""
     if count == 1:
         return torch.zeros(1, dtype=torch.float64, device="cpu")
     values = torch.ones(count, dtype=torch.float64, device="cpu")
@@ -95,10 +97,10 @@ def _standardised(count: int) -> Tensor:
 
 @final
 class LivingNorms:
-    """The hooks before norms that see remaining channels only.
+    """The hooks before norms, for which only remaining channels count.
 
     Attributes:
-        hooks: By the address of the norm.
+        hooks: The hooks by the address of the norm.
     """
 
     def __init__(self, hooks: Mapping[str, NormHook]) -> None:
@@ -106,7 +108,7 @@ class LivingNorms:
 
     @classmethod
     def of(cls, insertions: Iterable[Insertion]) -> "LivingNorms":
-        """Return those among the hooks of `insertions`."""
+        """Return the norm hooks among `insertions`."""
         return cls(
             {
                 one.site.address: one.hook
@@ -117,7 +119,7 @@ class LivingNorms:
 
     @staticmethod
     def plan(channels: Channels, model: NNCFNetwork, algorithm: str) -> list[Insertion]:
-        """Return a hook before each norm that averages over channels which may be removed."""
+        """Return a hook before each norm that averages over prunable channels."""
         axes = {a.place: a.axis for one in channels.prunable for a in one.averages}
         if not axes:
             return []
@@ -134,11 +136,11 @@ class LivingNorms:
                 torch.ones(size, dtype=torch.bool, device=weight.device),
                 torch.zeros(size, dtype=weight.dtype, device=weight.device),
             )
-            insertions.append(Insertion(PreSite(place, 0), hook, Priority.PRUNING, algorithm))
+            insertions.append(Insertion(PreSite(place, 0), hook, _PRIORITY, algorithm))
         return insertions
 
     def set(self, channels: Channels, alive: Mapping[str, Tensor]) -> None:
-        """Let the groups live that `alive` (bool, by the name of their set) says."""
+        """Set the living groups; `alive` has bools by the name of the set."""
         living = {place: torch.ones_like(hook.alive) for place, hook in self.hooks.items()}
         for one in channels.prunable:
             for average in one.averages:
@@ -149,7 +151,7 @@ class LivingNorms:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """Let all entries live within the context, and those of before behind it."""
+        """Let all entries live within the context, and restore them on exit."""
         before = {place: hook.alive.clone() for place, hook in self.hooks.items()}
         for hook in self.hooks.values():
             hook.set(torch.ones_like(hook.alive))
@@ -161,14 +163,14 @@ class LivingNorms:
 
 
 def has_living_norms(model: nn.Module) -> bool:
-    """Return whether norms of a wrapped `model` see remaining channels only."""
+    """Return whether a wrapped `model` has hooks for norms over remaining channels."""
     return isinstance(model, NNCFNetwork) and any(
         isinstance(one.hook, NormHook) for one in model.nncf.hooks
     )
 
 
 def with_hooks_only(channels: Channels, graph: NNCFGraph) -> Channels:
-    """Return `channels` with the sets fixed over which something averages that no hook fills."""
+    """Return `channels` with sets fixed if an operation without a hook averages over them."""
     return channels.keeping(_unfilled(one.averages, graph) for one in channels)
 
 
@@ -177,14 +179,14 @@ def _unfilled(averages: Iterable[Average], graph: NNCFGraph) -> str | None:
     for one in averages:
         if one.place not in known or graph.find(one.place).function not in _FILLED:
             return (
-                f"'{one.place}' averages over its channels, and no hook can stand before it; "
+                f"'{one.place}' averages over its channels, and no hook can be placed before it; "
                 "nncfx.thin(living_norms=True) removes them in one shot"
             )
     return None
 
 
 def without_loners(channels: Channels, keep: Sequence[Tensor], graph: NNCFGraph) -> list[Tensor]:
-    """Return `keep`, where groups stay that would be the one dead entry of a norm."""
+    """Return `keep`, but keep whole sets that would leave a norm with a single dead entry."""
     return [
         torch.ones_like(kept) if _is_loner(one.averages, kept, graph) else kept
         for one, kept in zip(channels.prunable, keep, strict=True)

@@ -1,4 +1,4 @@
-"""Which channel groups an algorithm may remove: the model's, less what a config spares."""
+"""Select the channel groups that an algorithm may remove."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -10,17 +10,18 @@ from torch.nn.modules.conv import _ConvNd
 from nncfx.controllers.base.weights import aliases
 from nncfx.graph import NNCFGraph, Operation, input_address, output_address
 from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.graph.stacked_matrices import stacked_matrices
 from nncfx.operators import LINEAR_LAYERS, operation_kind, operator_of
 from nncfx.schemes import branch_sets
 
 _HELD = (
-    'the code gives \'{place}\' the number of channels; with "form": "auto" in its params the '
+    'the code gives \'{place}\' its number of channels; with "form": "auto" in its params the '
     "algorithm prunes them, and thinning makes the module around it a graph module"
 )
-_UNTRAINED: Final = "no parameter makes them, so that they have no score"
+_UNTRAINED: Final = "no parameter produces them, so they have no score"
 _MULTIPLYING = ("attention", "contraction", "lookup")
 _OF_ACTIVATIONS = ("attention", "matmul")
-"""Kinds whose operands are activations; a layer's weight may be one that the forward computes."""
+"""Kinds of products of two activations, unlike layers, whose weight the forward may compute."""
 
 
 def spare(
@@ -32,17 +33,17 @@ def spare(
     first: bool = False,
     downsampling: bool = False,
 ) -> Channels:
-    """Return `channels` with the sets fixed, each with its reason, that shall not be touched.
+    """Return `channels` with the sets that must not be pruned fixed, each with its reason.
 
-    A set is touched only if every operation that produces its channels is among `considered` and
-    not spared: groups go as a whole or not at all.
+    A set is prunable only if all operations that produce its channels are among `considered` and
+    not spared, since groups are removed as a whole or not at all.
 
     Args:
-        channels: Of the model.
-        model: As it was traced.
+        channels: The model's channels.
+        model: The model as it was traced.
         graph: Its trace.
         considered: The operations within the scopes.
-        first: Spare convolutions that see a model input with no convolution between.
+        first: Spare convolutions with a path from a model input without another convolution.
         downsampling: Spare convolutions with a stride above 1.
     """
     inside = {one.address for one in considered}
@@ -65,14 +66,14 @@ def spare(
 
 
 def keep_classes(channels: Channels) -> Channels:
-    """Return `channels` with the sets fixed of whose channels the code gives the number."""
+    """Return `channels` with the sets fixed whose number of channels is set in the code."""
     return channels.keeping(
         None if one.held is None else _HELD.format(place=one.held) for one in channels
     )
 
 
 def take_trained(channels: Channels) -> Channels:
-    """Return `channels` with the sets fixed that no parameter makes, but a buffer."""
+    """Return `channels` with the sets fixed that only buffers produce."""
     return channels.keeping(
         _UNTRAINED if all(m.is_buffer for m in one.by_role(Role.PRODUCER)) else None
         for one in channels
@@ -82,7 +83,7 @@ def take_trained(channels: Channels) -> Channels:
 def kept_first_convolutions(
     channels: Channels, model: nn.Module, graph: NNCFGraph
 ) -> Mapping[str, str]:
-    """Return why first convolutions keep all channels, by address; no others are in it."""
+    """Return why first convolutions keep all channels, by address."""
     first = _first_convolutions(graph)
     makers = producing_operations(channels, model, graph)
     return {
@@ -94,7 +95,7 @@ def kept_first_convolutions(
 
 
 def take_branches(channels: Channels) -> Channels:
-    """Return `channels` with all sets fixed but those through which alone a branch passes."""
+    """Return `channels` with all sets fixed except those that carry a whole branch."""
     names = {one.name for one in branch_sets(channels)}
     return channels.keeping(
         None if one.name in names else "no residual branch goes with it" for one in channels
@@ -102,27 +103,32 @@ def take_branches(channels: Channels) -> Channels:
 
 
 def take_heads(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channels:
-    """Return `channels` with all sets fixed but those of attention heads.
+    """Return `channels` with all sets fixed except those of attention heads.
 
-    These are the channels that an attention sums over or hands on: between the layers that make
-    them and the layers that read them stands a product of two activations. A group is a whole
-    head, or a dimension of all heads where the model's code lets dimensions go.
+    These are the channels that an attention sums over or passes on, with a product of two
+    activations between the layers that produce and that consume them. A group is a whole head, or
+    a dimension of all heads if the model's code allows removing dimensions.
     """
     makers = producing_operations(channels, model, graph)
     return channels.keeping(
-        None if _is_of_heads(one, found, graph) else "it is of no attention heads"
+        None if _is_of_heads(one, found, graph) else "it does not belong to attention heads"
         for one, found in zip(channels, makers, strict=True)
     )
 
 
 def take_neurons(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Channels:
-    """Return `channels` with all sets fixed but those that only linear layers make, no heads."""
+    """Return `channels` with all sets fixed except those of linear layers only, without heads.
+
+    Experts of a mixture, whose matrices lie in one parameter, are linear layers.
+    """
+    stacks = stacked_matrices(graph).keys()
 
     def reason(one: GroupSet, makers: list[Operation]) -> str | None:
-        if _is_of_heads(one, makers, graph):
-            return "it is of heads"
-        is_linear = bool(makers) and all(maker.function in LINEAR_LAYERS for maker in makers)
-        return None if is_linear else "not only linear layers make it"
+        layers = [maker for maker in makers if stacks.isdisjoint(maker.parameters.values())]
+        if _is_of_heads(one, layers, graph):
+            return "it belongs to attention heads"
+        is_linear = bool(makers) and all(layer.function in LINEAR_LAYERS for layer in layers)
+        return None if is_linear else "not only linear layers produce it"
 
     return channels.keeping(map(reason, channels, producing_operations(channels, model, graph)))
 
@@ -130,11 +136,11 @@ def take_neurons(channels: Channels, model: nn.Module, graph: NNCFGraph) -> Chan
 def producing_operations(
     channels: Channels, model: nn.Module, graph: NNCFGraph
 ) -> list[list[Operation]]:
-    """Return, for each set of `channels`, the operations that make it with a parameter."""
+    """Return, for each set of `channels`, the operations that produce it with a parameter."""
     names = aliases(model)
 
     def first_name(name: str) -> str:
-        return names.get(name, (name,))[0]  # a buffer has one
+        return names.get(name, (name,))[0]  # a buffer has no aliases
 
     readers: dict[str, list[Operation]] = {}
     for one in graph.operations:
@@ -167,7 +173,7 @@ def read_within(channels: Channels, model: nn.Module, considered: Iterable[Opera
 
 
 def _is_of_heads(group_set: GroupSet, makers: Iterable[Operation], graph: NNCFGraph) -> bool:
-    """Return whether a product of two activations stands between `makers` and their readers."""
+    """Return whether a product of two activations lies between `makers` and their readers."""
     if not group_set.by_role(Role.CONSUMER):
         return False
     seen = {output_address(index) for index in range(len(graph.outputs))}
@@ -186,7 +192,7 @@ def _is_of_heads(group_set: GroupSet, makers: Iterable[Operation], graph: NNCFGr
 
 
 def _first_convolutions(graph: NNCFGraph) -> set[str]:
-    """Return the addresses of convolutions with a path from an input without another one."""
+    """Return the addresses of convolutions that an input reaches through no other convolution."""
     first: set[str] = set()
     seen: set[str] = set()
     pending = [input_address(index) for index in range(len(graph.inputs))]
@@ -209,7 +215,7 @@ def _is_downsampling(operation: Operation, model: nn.Module) -> bool:
     module = model.get_submodule(operation.module)
     if isinstance(module, _ConvNd):
         return any(stride > 1 for stride in module.stride)
-    # a functional call: its stride is not recorded, but no other one makes fewer outputs
+    # the stride of a functional call is not recorded, but only a stride reduces the outputs so far
     source, kernel = operation.inputs[:2]
     assert source is not None  # noqa: S101 (a convolution has an input)
     assert kernel is not None  # noqa: S101 (and a kernel)

@@ -1,4 +1,4 @@
-"""What pruning of channels has done, as statistics."""
+"""The statistics of channel pruning."""
 
 import dataclasses
 import itertools
@@ -16,13 +16,13 @@ _MANY: Final = 8
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrunedChannels:
-    """How many groups of one set are left.
+    """The number of remaining groups of one set.
 
     Attributes:
-        name: The module that produces the channels first; the weight of the layer that chooses,
-            where channels are not constrained.
-        before: Groups in all.
-        after: Groups that are left, at least 1.
+        name: The module that produces the channels first; if channels are not constrained, the
+            weight of the layer that chooses.
+        before: Number of all groups.
+        after: Number of remaining groups, at least 1.
     """
 
     name: str
@@ -33,7 +33,7 @@ class PrunedChannels:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChannelPruningStatistics(Statistics):
-    """What an algorithm that prunes channels has done.
+    """Statistics of an algorithm that prunes channels.
 
     Attributes:
         target_level: The level that was set, of groups, multiply-accumulates or parameters.
@@ -42,7 +42,7 @@ class ChannelPruningStatistics(Statistics):
         parameter_level: Fraction of the whole model's parameters that is masked.
         channels: One entry per prunable set, in order of execution.
         spared: Why the other sets keep all their channels, by name.
-        why_whole: Why a set of `channels` may keep all of them.
+        why_whole: Why a set of `channels` can keep all of them.
     """
 
     target_level: float

@@ -1,4 +1,4 @@
-"""Constant sparsity: the weights that are zero stay zero."""
+"""Constant sparsity, which keeps zero weights zero."""
 
 from nncfx.lazy import names_of
 

@@ -1,4 +1,4 @@
-"""Constant sparsity: the weights that are zero stay zero while the others train on.
+"""The builder and controller of constant sparsity, which keeps zero weights zero in training.
 
 Source: NNCF 2.19, "Constant sparsity".
 """
@@ -16,7 +16,7 @@ from nncfx.tracing import Insertion
 
 @final
 class ConstSparsityController(MaskController):
-    """Keeps the zeros that were there at the start; its level is 0 and cannot be set."""
+    """Keeps the initial zeros; its level is 0 and cannot be set."""
 
     has_level: bool = False
 
@@ -24,7 +24,7 @@ class ConstSparsityController(MaskController):
 @final
 @register_algorithm(ConstSparsityConfig)
 class ConstSparsityBuilder(MaskBuilder[ConstSparsityConfig]):
-    """Plans a mask of the entries that are not zero on every weight."""
+    """Plans a mask of the non-zero entries on every weight."""
 
     controller_class = ConstSparsityController
 

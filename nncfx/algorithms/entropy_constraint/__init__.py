@@ -1,4 +1,4 @@
-"""Entropy constraint: weights on grids whose integers take so many bits in a file."""
+"""Entropy constraint, which limits the bits that the integers of weights take in a file."""
 
 from nncfx.lazy import names_of
 

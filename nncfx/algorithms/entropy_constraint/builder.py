@@ -1,4 +1,4 @@
-"""Entropy constraint: a grid on every weight."""
+"""The builder of the entropy constraint."""
 
 from collections.abc import Sequence
 from typing import final
@@ -17,9 +17,9 @@ from nncfx.tracing import Insertion, Priority
 @final
 @register_algorithm(EntropyConstraintConfig)
 class EntropyConstraintBuilder(Builder[EntropyConstraintConfig]):
-    """Plans a hook on every weight of convolutions, linear, recurrent layers, tables, experts.
+    """Plans hooks on weights of convolutions, linear and recurrent layers, tables, experts.
 
-    It stands behind those of sparsity, so that pruned weights are zero on the grid.
+    They run after hooks of sparsity, so pruned weights are zero on the grid.
     """
 
     @override

@@ -39,7 +39,7 @@ class EntropyConstraintParams(Section):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntropyConstraintConfig(InitializedAlgorithmConfig):
-    """Limit the bits that weights take in an entropy-coded file (ours, not NNCF's)."""
+    """Limit the bits that weights take in an entropy-coded file (nncfx only)."""
 
     algorithm: ClassVar[str] = "entropy_constraint"
 
@@ -59,7 +59,7 @@ class EntropyConstraintConfig(InitializedAlgorithmConfig):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of bits that would rise."""
+        """Yield the fault of initial bits below the final bits."""
         if self.params.bits_init < self.bits:
             yield Fault(
                 path="params.bits_init",

@@ -1,8 +1,8 @@
-"""Entropy constraint: the bits that a file needs for the weights are what training is held to.
+"""The controller of the entropy constraint, which limits the bits that weights take in a file.
 
-Each weight is rounded, as the forward reads it, to the grid on which all weights together take the
-bits asked for; gradients reach the weights behind. The code length is a loss beside it, so that
-weights move to where they cost less, and the same bits buy a finer grid.
+The forward reads each weight rounded to the grid on which all weights together take the requested
+bits; gradients reach the weights below. The code length is added to the loss, which moves weights
+to cheaper values, so the same bits allow a finer grid.
 
 Source: Choi, El-Khamy and Lee 2017, Towards the limit of network quantization; Wiedemann et al.
 2019, Entropy-constrained training of deep neural networks.
@@ -41,9 +41,9 @@ class CodeLengthLoss(CompressionLoss):
     """The bits of all weights, per weight, times a rate; differentiable.
 
     Attributes:
-        model: Whose raw parameters are priced.
+        model: The model whose raw parameters are priced.
         hooks: The hooks by parameter; each prices its weight on its own grid.
-        rate: What a bit per weight adds to the loss.
+        rate: Factor of the bits per weight in the loss.
     """
 
     def __init__(self, model: NNCFNetwork, hooks: Mapping[str, GridHook], rate: float) -> None:
@@ -53,7 +53,7 @@ class CodeLengthLoss(CompressionLoss):
 
     @override
     def __call__(self) -> Tensor:
-        """Return `rate * bits / weights`; 0 as long as there are no grids."""
+        """Return `rate * bits / weights`; 0 while there are no grids."""
         parameters = raw_parameters(self.model)
         weights = {name: parameters[name] for name in self.hooks}
         total = whole(next(iter(weights.values())).new_zeros(()))
@@ -68,14 +68,14 @@ class CodeLengthLoss(CompressionLoss):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerEntropy:
-    """The integers of one weight.
+    """Statistics of the integers of one weight.
 
     Attributes:
         name: Dotted name of the parameter.
         shape: Its shape.
-        bits: Bits of an entry, on average, of a coder of order 0.
-        nonzero: Entries that are not zero.
-        step: The distance of neighbours on its grid; 0 before there is one.
+        bits: Mean bits per entry with an order-0 entropy coder.
+        nonzero: Number of non-zero entries.
+        step: Distance of neighbours on its grid; 0 before a grid is set.
     """
 
     name: str
@@ -88,12 +88,12 @@ class LayerEntropy:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EntropyStatistics(Statistics):
-    """What the constraint has done.
+    """Statistics of the constraint.
 
     Attributes:
         target_level: The level that was set.
-        level: Fraction of the bits of the weights that their integers save against float32.
-        bits: Bits of a weight, on average, of a coder of order 0.
+        level: Fraction of the weights' float32 bits that their integers save.
+        bits: Mean bits per weight with an order-0 entropy coder.
         layers: One entry per weight, in order of execution.
     """
 
@@ -114,10 +114,10 @@ class EntropyStatistics(Statistics):
 
 @final
 class EntropyConstraintController(Controller):
-    """Finds the grids again at every epoch; a level is the fraction of float32's bits saved.
+    """Recomputes the grids at every epoch; a level is the fraction of float32's bits saved.
 
-    The level of `b` bits is 1 - b / 32. Grids are found for the weights as they are stored:
-    those that a sparsity algorithm masks beside it cost less than is asked for.
+    The level of `b` bits is 1 - b / 32. Grids are computed from the stored weights, so weights
+    that a sparsity algorithm also masks cost less than requested.
 
     Attributes:
         config: The algorithm's config.

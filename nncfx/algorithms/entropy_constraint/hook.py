@@ -1,4 +1,4 @@
-"""The hook that puts a weight on its grid."""
+"""The hook that rounds a weight to its grid."""
 
 from typing import final
 
@@ -12,10 +12,10 @@ from nncfx.schemes.rate_distortion.entropy_grid import TABLE, EntropyGrid
 
 @final
 class GridHook(ExactHook):
-    """Rounds a weight to its grid; without one, the weight passes bitwise.
+    """Rounds a weight to its grid; without a grid, the weight passes bitwise.
 
     Attributes:
-        step: As in `EntropyGrid`, and so are the other buffers; 0 without a grid.
+        step: As in `EntropyGrid`, like the other buffers; 0 without a grid.
         is_active: Whether there is a grid.
     """
 
@@ -43,7 +43,7 @@ class GridHook(ExactHook):
         return self.grid.rounded(weight) if self.is_active else weight
 
     def take(self, grid: EntropyGrid | None) -> None:
-        """Round to `grid` from now on, or not at all."""
+        """Set the grid; None turns rounding off."""
         self.is_active = grid is not None
         if grid is None:
             self.step.zero_()
@@ -64,5 +64,5 @@ class GridHook(ExactHook):
     @override
     def set_extra_state(self, state: Tensor) -> None:
         self.is_active = bool(state)
-        if not self.is_active:  # states of before held the last step
+        if not self.is_active:  # older states hold the last step
             self.step.zero_()

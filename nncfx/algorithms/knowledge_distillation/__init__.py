@@ -1,4 +1,4 @@
-"""Knowledge distillation: outputs stay near those of the model before compression."""
+"""Knowledge distillation, which keeps outputs near those of the model before compression."""
 
 from nncfx.lazy import names_of
 

@@ -1,4 +1,4 @@
-"""Knowledge distillation: taps on the outputs of the model, and a teacher."""
+"""The builder of knowledge distillation, which plans taps on outputs and copies the teacher."""
 
 from collections.abc import Sequence
 from typing import final
@@ -23,7 +23,7 @@ from nncfx.tracing.calls.inputs import own_tensors as tensor_copies
 from nncfx.tracing.calls.model_copy import copy_of
 
 _LAST = 100
-"""Outputs are seen after every other hook has changed them."""
+"""Priority of taps, which record outputs after all other hooks."""
 
 
 @final
@@ -59,7 +59,7 @@ class KnowledgeDistillationBuilder(Builder[KnowledgeDistillationConfig]):
 
 
 def _check_teacher(teacher: Teacher, model: NNCFNetwork) -> None:
-    """Refuse a copy that runs the model it was copied from, which would teach itself."""
+    """Raise an error if the copy runs the original model, which would then teach itself."""
     if not any("forward" in vars(one) for one in model.modules()):
         return
     names = {module: name for name, module in model.named_modules()}
@@ -79,9 +79,10 @@ def _check_teacher(teacher: Teacher, model: NNCFNetwork) -> None:
 
 
 def _output_sites(graph: NNCFGraph) -> dict[int, PostSite]:
-    """Return what makes each floating-point output, by number; inputs passed on are absent.
+    """Return the site of each floating-point output, by number.
 
-    So is a scalar beside outputs with axes: the loss of labels that came with the inputs.
+    Inputs that are returned are left out, and so is a scalar among outputs with axes, which is
+    the loss of labels passed with the inputs.
     """
     sites = {}
     operations = set(graph.addresses)

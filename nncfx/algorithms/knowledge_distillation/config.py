@@ -32,16 +32,16 @@ class KnowledgeDistillationConfig(AlgorithmConfig):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of keys that would change nothing."""
+        """Yield the faults of keys that have no effect."""
         if self.type == "mse" and self.temperature != 1:
             yield Fault(
                 path="temperature",
-                problem="belongs to type 'softmax'; a squared error knows none. Remove the key.",
+                problem="belongs to type 'softmax'; a squared error has none. Remove the key.",
             )
         if self.type == "mse" and self.class_axis is not None:
             yield Fault(
                 path="class_axis",
-                problem="belongs to type 'softmax'; a squared error knows no classes. Remove the "
+                problem="belongs to type 'softmax'; a squared error has no classes. Remove the "
                 "key.",
             )
         if self.ignored_scopes or self.target_scopes is not None:

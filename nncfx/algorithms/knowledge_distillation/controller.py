@@ -1,4 +1,4 @@
-"""Knowledge distillation: the outputs are pulled towards those before compression.
+"""The controller of knowledge distillation, which pulls outputs towards a teacher's.
 
 Source: NNCF 2.19, "Knowledge distillation"; Hinton et al., "Distilling the knowledge in a neural
 network", 2015, section 2.
@@ -26,13 +26,13 @@ ALGORITHM = KnowledgeDistillationConfig.algorithm
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillationStatistics(Statistics):
-    """How distillation compares.
+    """The settings of distillation.
 
     Attributes:
         type: "mse" or "softmax".
-        scale: What the loss is multiplied by.
-        temperature: What logits are divided by.
-        outputs: How many outputs are compared.
+        scale: Factor of the loss.
+        temperature: Divisor of the logits.
+        outputs: Number of compared outputs.
     """
 
     type: str
@@ -65,18 +65,18 @@ class KnowledgeDistillationController(Controller):
         self.compression_loss = self._distillation = loss
 
     def learn_from(self, teacher: nn.Module) -> None:
-        """Compare with `teacher`, not with the model before compression.
+        """Use `teacher` in place of the model before compression.
 
-        Such as the dense network of a model that was thinned before, or a larger one. Call it
-        before a checkpoint is loaded, which holds the weights of the teacher.
+        For instance the dense network of a thinned model, or a larger network. Call this before
+        loading a checkpoint, since checkpoints hold the weights of the teacher.
 
         Args:
-            teacher: Takes whatever the model is called with in training, and returns as many
-                outputs of the same shapes; a copy is kept, which computes as it does in evaluation
-                mode, compressed or not.
+            teacher: Takes the inputs that the model gets in training, and returns as many outputs
+                of the same shapes. A copy is kept, which computes what `teacher` does in
+                evaluation mode, including its compression.
 
         Raises:
-            ArgumentError: it does not.
+            ArgumentError: its outputs differ in number or shape.
         """
         loss = self._distillation
         network = copy_of(teacher).eval()
@@ -91,7 +91,7 @@ class KnowledgeDistillationController(Controller):
         if shapes[0] != shapes[1]:
             raise ArgumentError(
                 f"The teacher returns tensors of the shapes {shapes[0]}, and the model "
-                f"{shapes[1]} of the same inputs. Give one that returns what the model does."
+                f"{shapes[1]} for the same inputs. Give one that returns what the model does."
             )
         loss.teacher.take_over(network)
 

@@ -1,4 +1,4 @@
-"""The loss that pulls outputs towards the teacher's, and the taps that see both."""
+"""The loss of knowledge distillation, with its teacher and the taps that record outputs."""
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,8 +24,8 @@ def squared_distance(student: Tensor, teacher: Tensor, counted: Tensor | None = 
 
     Args:
         student: An output.
-        teacher: That of the teacher.
-        counted: Which tokens of an output `n x t x c` count, `n x t`; None for all.
+        teacher: The teacher's output.
+        counted: Mask `n x t` of the tokens of an output `n x t x c` that count; None for all.
     """
     student, teacher = wide(student), wide(teacher)
     if counted is not None and counted.shape == student.shape[:-1]:
@@ -46,11 +46,11 @@ def tempered_cross_entropy(
         student: Logits, `n x c`, or with the classes along `axis`.
         teacher: Logits of the same shape.
         temperature: T, above 0.
-        axis: Of the classes; None for the second of two.
-        counted: Which tokens of logits `n x t x c` count, `n x t`; None for all.
+        axis: Axis of the classes; None for axis 1 of `n x c`.
+        counted: Mask `n x t` of the tokens of logits `n x t x c` that count; None for all.
 
     Raises:
-        CompressionError: the logits are not `n x c` and there is no `axis`, or they have none.
+        CompressionError: `axis` is None and the logits are not `n x c`, or they lack that axis.
     """
     rank = student.ndim
     if axis is None and rank == 2:  # noqa: PLR2004 (a matrix)
@@ -71,7 +71,7 @@ def tempered_cross_entropy(
 
 
 def _mean(each: Tensor) -> Tensor:
-    """Return the mean, zero of nothing, such as of a batch that is all padding."""
+    """Return the mean; zero if there are no elements, as in a batch that is all padding."""
     return each.mean() if each.numel() else each.sum()
 
 
@@ -79,11 +79,11 @@ def _mean(each: Tensor) -> Tensor:
 class Teacher(nn.Module):
     """A frozen copy of the model before compression, always in evaluation mode.
 
-    Its weights are buffers: they are saved with the model, so that training resumes under the
-    same teacher, and no optimizer sees them.
+    Its weights are buffers, so they are saved with the model, training resumes with the same
+    teacher, and optimizers ignore them.
 
     Attributes:
-        call: How the student was called last in training mode; not part of copies and files.
+        call: Arguments of the student's last call in training mode; not part of copies and files.
     """
 
     call: tuple[tuple[Any, ...], dict[str, Any]] | None
@@ -94,45 +94,46 @@ class Teacher(nn.Module):
         self.take_over(network)
 
     def take_over(self, network: nn.Module) -> None:
-        """Teach by `network` from now on, whose parameters become buffers."""
+        """Use `network` as the teacher and turn its parameters into buffers."""
         self.network = network
         frozen: dict[int, Tensor] = {}
         for module in list(network.modules()):
             for name, tensor in own_tensors(module).items():
                 if isinstance(tensor, nn.Parameter):
                     kept = frozen.setdefault(id(tensor), tensor.detach().clone())
-                    # hooks on a weight, as those of a quantized teacher, let nobody delete it
+                    # delattr fails on a weight with hooks, as in a quantized teacher
                     del module._parameters[name]  # noqa: SLF001 (as above)
                     module._buffers[name] = kept  # noqa: SLF001 (as above)
         network.eval()
 
     def taught(self) -> list[Tensor]:
-        """Return the tensors of its answer to the call that the student had.
+        """Return the teacher's output tensors for the student's last call.
 
         Raises:
-            CompressionError: there was none.
+            CompressionError: the student was not called.
         """
         if self.call is None:
             raise CompressionError(
-                "knowledge_distillation has seen outputs of the model and no call of it, so that "
-                "the teacher cannot be called alike. Call the wrapped model, not its parts."
+                "knowledge_distillation has seen outputs of the model but no call of it, so it "
+                "cannot call the teacher with the same inputs. Call the wrapped model, not its "
+                "parts."
             )
         args, kwargs = pytree.tree_map_only(Tensor, self._in_own_dtype, tensor_copies(self.call))
-        # a forward that takes derivatives turns gradients on itself
+        # a forward that takes derivatives enables gradients itself
         return [one.detach() for one in tensors_in(self(*args, **kwargs))]
 
     def counted(self) -> Tensor | None:
-        """Return which tokens of that call are no padding, `n x t`; None where it does not say."""
+        """Return the mask `n x t` of tokens of that call that are not padding; None if unknown."""
         names = inspect.signature(self.network.forward).parameters
-        of_decoder = "decoder_attention_mask"  # whose tokens are those of the outputs
+        of_decoder = "decoder_attention_mask"  # its tokens are those of the outputs
         name = of_decoder if of_decoder in names else "attention_mask"
         mask = None if self.call is None else self.call[1].get(name)
         return mask.bool() if isinstance(mask, Tensor) else None
 
     def _in_own_dtype(self, given: Tensor) -> Tensor:
-        """Return an input in the dtype of all weights where it is a narrower one.
+        """Return a half-precision input as float32 if all weights are float32.
 
-        FSDP's mixed precision gives the student its inputs, and weights, in bfloat16.
+        FSDP's mixed precision passes inputs and weights to the student in bfloat16.
         """
         own = {one.dtype for one in self.buffers() if one.is_floating_point()}
         is_half = given.dtype in (torch.float16, torch.bfloat16)
@@ -159,7 +160,7 @@ class Tap(CallHook, nn.Identity):
 
     Attributes:
         seen: The output of the last call in training mode; not part of copies and files.
-        teacher: Learns how the model is called; one of the taps has it.
+        teacher: The teacher to record calls for; only one of the taps has it.
     """
 
     seen: Tensor | None
@@ -175,7 +176,7 @@ class Tap(CallHook, nn.Identity):
             return
         self.seen = None
         if self.teacher is not None:
-            # copies: a forward may write to its inputs
+            # copy, because a forward may write to its inputs
             with torch.no_grad():
                 self.teacher.call = tensor_copies((args, dict(kwargs)))
 
@@ -198,7 +199,7 @@ class DistillationLoss(CompressionLoss):
         config: The algorithm's config.
         teacher: The model before compression.
         outputs: The taps on the model's floating-point outputs, by number.
-        count: How many tensors the model returned when it was traced.
+        count: Number of tensors that the model returned when it was traced.
     """
 
     def __init__(
@@ -218,15 +219,15 @@ class DistillationLoss(CompressionLoss):
         """Return the scaled sum over all outputs; zero before any call in training mode.
 
         Raises:
-            CompressionError: the last call made no output to compare, or the teacher returns
-                nothing like one.
+            CompressionError: the last call returned no output to compare, or the teacher's
+                outputs do not match.
         """
         seen = {n: whole(tap.seen) for n, tap in self.outputs.items() if tap.seen is not None}
         if not seen and self.teacher.call is not None:
             raise CompressionError(
                 "The last call of the model in training mode made none of the outputs that "
-                "knowledge_distillation compares, so that it would add nothing. Some trainers, "
-                "such as TRL's SFTTrainer, fuse the head into the loss and make no logits: train "
+                "knowledge_distillation compares, so it would add nothing. Some trainers, such "
+                "as TRL's SFTTrainer, fuse the head into the loss and make no logits: train "
                 "with one that makes them, or take the item out of the config."
             )
         if not seen:
@@ -250,17 +251,17 @@ class DistillationLoss(CompressionLoss):
 def _pairs(
     students: Iterable[Tensor], teachers: Iterable[Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield each of `students` with the next of `teachers` that has its shape.
+    """Yield each of `students` with the next of `teachers` of the same shape.
 
-    Some calls return more than the traced one did, such as a loss of the labels that they bring.
+    Some calls return more than the traced call, for instance a loss if they pass labels.
     """
     waiting = iter(teachers)
     for one in students:
         match = next((other for other in waiting if other.shape == one.shape), None)
         if match is None:
             raise CompressionError(
-                f"The teacher returns no tensor of the shape {tuple(one.shape)}, which an output "
-                "of the model has in the last call. Take another teacher, or make the model "
-                "return the same in training and in evaluation mode."
+                f"The last call of the model returned a tensor of the shape {tuple(one.shape)}, "
+                "and the teacher returns none of that shape. Take another teacher, or make the "
+                "model return the same in training and in evaluation mode."
             )
         yield one, match

@@ -1,4 +1,4 @@
-"""Magnitude sparsity: the weights of smallest magnitude are zero."""
+"""Magnitude sparsity, which zeroes the weights of smallest magnitude."""
 
 from nncfx.lazy import names_of
 

@@ -1,4 +1,4 @@
-"""Magnitude sparsity: the weights of smallest magnitude are zero.
+"""The builder and controller of magnitude sparsity.
 
 Source: NNCF 2.19, "Magnitude sparsity"; Zhu and Gupta, "To prune, or not to prune", 2017.
 """
@@ -16,7 +16,7 @@ from nncfx.schemes.masks.magnitude_masks import MagnitudeMasks
 
 @final
 class MagnitudeSparsityController(MaskController):
-    """Masks weights by magnitude at the level its scheduler asks for."""
+    """Masks weights by magnitude, at the level its scheduler sets."""
 
     config: MagnitudeSparsityConfig
 
@@ -43,6 +43,6 @@ class MagnitudeSparsityController(MaskController):
 @final
 @register_algorithm(MagnitudeSparsityConfig)
 class MagnitudeSparsityBuilder(MaskBuilder[MagnitudeSparsityConfig]):
-    """Plans a mask on every weight of convolutions, linear, recurrent layers, tables, experts."""
+    """Plans masks on weights of convolutions, linear and recurrent layers, tables, experts."""
 
     controller_class = MagnitudeSparsityController

@@ -1,4 +1,4 @@
-"""Movement sparsity: weights that move towards zero while fine-tuning go."""
+"""Movement sparsity, which removes weights that move towards zero in fine-tuning."""
 
 from nncfx.lazy import names_of
 

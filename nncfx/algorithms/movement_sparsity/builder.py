@@ -1,4 +1,4 @@
-"""Movement sparsity: a learned mask on every weight of linear layers."""
+"""The builder of movement sparsity, which plans a learned mask on every weight."""
 
 from collections.abc import Sequence
 from typing import final
@@ -58,7 +58,7 @@ class MovementSparsityBuilder(Builder[MovementSparsityConfig]):
 
 
 def _block(name: str, shape: tuple[int, ...], structure: SparseStructure | None) -> list[int]:
-    """Return the extents of the blocks of a weight that have one score each.
+    """Return the extents of a weight's blocks, which have one score each.
 
     Raises:
         CompressionError: the structure does not fit the shape.

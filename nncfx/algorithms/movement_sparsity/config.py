@@ -1,4 +1,4 @@
-"""The config of movement sparsity: NNCF's grammar."""
+"""The config of movement sparsity, in NNCF's grammar."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -55,26 +55,26 @@ class MovementSparsityParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults of a warm-up that has no time, and of a threshold that falls."""
+        """Yield the faults of a warm-up of no length and of a falling threshold."""
         if self.warmup_end_epoch <= self.warmup_start_epoch:
             yield Fault(
                 path="warmup_end_epoch",
-                problem=f"{self.warmup_end_epoch} does not lie after 'warmup_start_epoch', which "
-                f"is {self.warmup_start_epoch}, so that nothing is masked. Raise it.",
+                problem=f"{self.warmup_end_epoch} is not after 'warmup_start_epoch', which is "
+                f"{self.warmup_start_epoch}, so nothing is masked. Raise it.",
             )
         first, last = self.init_importance_threshold, self.final_importance_threshold
         if first is not None and first > last:
             yield Fault(
                 path="init_importance_threshold",
-                problem=f"{first} lies above 'final_importance_threshold', which is {last}; the "
+                problem=f"{first} is above 'final_importance_threshold', which is {last}; the "
                 "threshold never falls. Lower it, or leave it out.",
             )
         if self.sparsity_target is not None and (first is not None or last != 0):
             yield Fault(
                 path="sparsity_target",
-                problem=f"{self.sparsity_target} decides the thresholds, so that "
+                problem=f"{self.sparsity_target} decides the thresholds, so "
                 "'init_importance_threshold' and 'final_importance_threshold' would do nothing. "
-                "Leave them out, or it.",
+                "Leave out those two, or this key.",
             )
 
 
@@ -99,14 +99,14 @@ class SparseStructure(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of a key that the mode needs, or does not know."""
+        """Yield the faults of keys that the mode requires or does not use."""
         for key, mode, value in (
             ("sparse_factors", "block", self.sparse_factors),
             ("axis", "per_dim", self.axis),
         ):
             if mode == self.mode and value is None:
                 yield Fault(path=key, problem=f"is missing, and mode '{mode}' needs it. Add it.")
-            # NNCF writes the block of a single entry, (1, 1), for 'fine', too
+            # NNCF accepts a block of a single entry, (1, 1), with 'fine' too
             is_single = self.mode == "fine" and value == (1, 1)
             if mode != self.mode and value is not None and not is_single:
                 yield Fault(
@@ -130,7 +130,7 @@ class MovementSparsityConfig(TrainedAlgorithmConfig):
 
     @override
     def with_scopes(self, resolve: ScopeResolver) -> Self:
-        """Return this with its scopes and those of the structures resolved."""
+        """Return this config with its scopes and those of the structures resolved."""
         key = "sparse_structure_by_scopes"
         structures = [
             dataclasses.replace(

@@ -1,13 +1,13 @@
-"""Movement sparsity: weights go that fine-tuning moves towards zero, not those that are small.
+"""The controller of movement sparsity, which removes weights that fine-tuning moves to zero.
 
-Every entry, block or row of a weight has a score. The gradient passes the mask as if it were the
-score, so that a score falls where the weight moves towards zero. A threshold that rises during a
-warm-up decides which scores mask; after it the masks are frozen.
+Every entry, block or row of a weight has a score. The gradient treats the mask as if it were the
+score, so a score falls if the weight moves towards zero. Scores below a threshold are masked. The
+threshold rises during a warm-up, after which the masks are frozen.
 
 Source: Sanh et al., "Movement pruning", 2020, sections 4 and 5; Lagunas et al., "Block pruning
 for faster transformers", 2021; NNCF 2.19, "Movement sparsity". Unlike NNCF: scores equal to the
-threshold stay, so that a warm-up may begin with untrained scores; convolutions take part; biases
-have no scores, since a channel is only masked as a whole where nothing reads it.
+threshold stay, so a warm-up can begin with untrained scores; convolutions are masked too; biases
+have no scores, since a channel is only masked as a whole if nothing reads it.
 """
 
 import math
@@ -44,9 +44,9 @@ from nncfx.network import NNCFNetwork
 ALGORITHM = MovementSparsityConfig.algorithm
 _LAYER_WEIGHT = 0.5
 _LITTLE = 0.05
-"""How far below its target a level may end without a warning."""
+"""A level this far below its target triggers no warning."""
 _INITIAL_SPARSITY = 0.001
-"""What the first threshold masks, unless one is given."""
+"""The level of the first threshold, unless one is given."""
 
 
 @final
@@ -55,7 +55,7 @@ class ImportanceLoss(CompressionLoss):
 
     Attributes:
         masks: The masks, each once.
-        factor: What the sum is multiplied by; 0 before and after the warm-up.
+        factor: Factor of the mean; 0 before and after the warm-up.
     """
 
     def __init__(self, masks: Sequence[MovementMask]) -> None:
@@ -73,13 +73,13 @@ class ImportanceLoss(CompressionLoss):
 
 @final
 class MovementScheduler(Scheduler):
-    """Tells how far the warm-up has come, at every epoch and step; there is no level.
+    """Reports the progress of the warm-up at every epoch and step; there is no level.
 
     Attributes:
         params: When the warm-up begins and ends.
         steps: The steps within the epoch.
-        first_threshold: Of the warm-up; None until it begins.
-        on_progress: Is called with the progress in [0, 1], from the first step of the warm-up on.
+        first_threshold: The first threshold of the warm-up; None until it begins.
+        on_progress: Called with the progress in [0, 1], from the first step of the warm-up on.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class MovementScheduler(Scheduler):
 
     @property
     def epoch(self) -> float:
-        """The epoch with the fraction of it that has passed; -1 before the first."""
+        """The epoch, plus the passed fraction of it; -1 before the first epoch."""
         return self.current_epoch + self.steps.fraction
 
     @override
@@ -122,7 +122,7 @@ class MovementScheduler(Scheduler):
         self.first_threshold = state["first_threshold"]
 
     def progress(self) -> float | None:
-        """Return how far the warm-up has come, in [0, 1]; None before it begins."""
+        """Return the progress of the warm-up in [0, 1]; None before it begins."""
         start, end = self.params.warmup_start_epoch, self.params.warmup_end_epoch
         if self.current_epoch < 0 or self.epoch < start:
             return None
@@ -146,9 +146,9 @@ class MovementScheduler(Scheduler):
 
 @final
 class MovementSparsityController(Controller):
-    """Raises threshold and loss during the warm-up, then settles the masks.
+    """Raises threshold and loss factor during the warm-up, then freezes the masks.
 
-    Its level, the fraction of zeros, can be read and not set.
+    Its level, the fraction of zeros, can be read but not set.
 
     Attributes:
         config: The algorithm's config.
@@ -173,7 +173,7 @@ class MovementSparsityController(Controller):
 
     @override
     def _apply(self, level: float) -> None:
-        """Do nothing: no level can be set."""
+        """Do nothing, since the level cannot be set."""
 
     @override
     def _level_now(self) -> float:
@@ -222,7 +222,7 @@ class MovementSparsityController(Controller):
             self._end_warm_up()
 
     def _factor(self, progress: float) -> float:
-        """Return the factor of the loss; scores that are frozen are not pushed."""
+        """Return the factor of the loss; 0 at the end, when scores are frozen."""
         if progress == 1:
             return 0.0
         return self._risen(0.0, self.config.params.importance_regularization_factor, progress)
@@ -233,7 +233,7 @@ class MovementSparsityController(Controller):
             return self._threshold_at(self._risen(0.0, params.sparsity_target, progress))
         last = params.final_importance_threshold
         if scheduler.first_threshold is None:
-            # scores may be above the last threshold already, which never falls
+            # scores may already exceed the last threshold, and the threshold never falls
             scheduler.first_threshold = min(self._threshold_at(_INITIAL_SPARSITY), last)
         return self._risen(scheduler.first_threshold, last, progress)
 
@@ -262,11 +262,11 @@ class MovementSparsityController(Controller):
             _warn_given_back(self.level, target)
 
     def _final_masks(self) -> dict[str, Tensor]:
-        """Return what stays behind the warm-up; a level that is asked for is met exactly."""
+        """Return the masks after the warm-up; a requested level is met exactly."""
         target = self.config.params.sparsity_target
         if target is None:
             return {name: one.effective() for name, one in self.masks.items()}
-        # a threshold lets all of equal scores stay: those of dead neurons, which do nothing
+        # a threshold would keep all equal scores, such as those of dead neurons
         stays = keep_highest(target, self._importances())
         return {
             name: one.spread(kept).to(one.mask.dtype)
@@ -277,8 +277,8 @@ class MovementSparsityController(Controller):
 def _warn_given_back(level: float, target: float) -> None:
     if level < target - _LITTLE:
         warnings.warn(
-            f"The masks of movement_sparsity stand still from now on, at {level:.0%} of the "
-            f"weights in place of {target:.0%}: only channels that were masked as a whole stay "
+            f"The masks of movement_sparsity are frozen from now on, at {level:.0%} of the "
+            f"weights instead of {target:.0%}: only channels that were masked as a whole stay "
             "masked. Set 'enable_structured_masking' to false, or let "
             "'sparse_structure_by_scopes' give whole rows a score.",
             TrainingLoopWarning,

@@ -1,4 +1,4 @@
-"""Learned scores of weights, and the mask of those above a threshold."""
+"""Masks of weights whose learned scores are at least a threshold."""
 
 import itertools
 import math
@@ -14,18 +14,18 @@ from nncfx.schemes.masks.ranking import kth_largest
 
 
 def threshold_at(level: float, importances: Sequence[tuple[Tensor, int]]) -> float:
-    """Return the threshold that masks at most `level` of all entries, none if all are equal.
+    """Return the threshold that masks at most `level` of all entries; none if all are equal.
 
     Args:
         level: In [0, 1).
-        importances: The scores of each weight, and how many entries share one.
+        importances: The scores of each weight, and the number of entries that share a score.
 
     >>> threshold_at(0.001, [(torch.arange(2000.0), 1)])
     2.0
     """
     shares = {n for _, n in importances}
     if len(shares) == 1:
-        # every step asks: a search takes an eighth of the time of a sort
+        # runs at every step, and a search takes an eighth of the time of a sort
         count, share = sum(one.numel() for one, _ in importances), shares.pop()
         gone = int(count * share * level) // share
         return kth_largest([one.detach().flatten() for one, _ in importances], count - gone)
@@ -34,13 +34,13 @@ def threshold_at(level: float, importances: Sequence[tuple[Tensor, int]]) -> flo
 
 
 def keep_highest(level: float, importances: Sequence[tuple[Tensor, int]]) -> list[Tensor]:
-    """Return which scores stay where as many entries go as fit into `level` of all.
+    """Return which scores stay if as many entries are removed as fit into `level` of all.
 
-    Of equal scores the later go: weights in their order, scores in row-major order.
+    Of equal scores the later ones are removed: weights in their order, scores in row-major order.
 
     Args:
         level: In [0, 1).
-        importances: The scores of each weight, and how many entries share one.
+        importances: The scores of each weight, and the number of entries that share a score.
 
     Returns:
         Bools of the scores' shapes.
@@ -56,7 +56,7 @@ def keep_highest(level: float, importances: Sequence[tuple[Tensor, int]]) -> lis
 
 
 def _ranked(level: float, importances: Sequence[tuple[Tensor, int]]) -> tuple[Tensor, Tensor, int]:
-    """Return all scores, the order in which they go, and how many fit into `level`."""
+    """Return all scores, the order in which to remove them, and how many fit into `level`."""
     scores = torch.cat([one.detach().flatten() for one, _ in importances])
     shares = torch.cat(
         [torch.full_like(one.flatten(), n, dtype=torch.int64) for one, n in importances]
@@ -70,7 +70,7 @@ def _ranked(level: float, importances: Sequence[tuple[Tensor, int]]) -> tuple[Te
 class _Masked(torch.autograd.Function):
     """A weight times its mask where scores are at least a threshold, else 0; straight-through.
 
-    The gradient passes the threshold as if it were the score, in few passes over memory.
+    The gradient treats the threshold as if it were the score, in few passes over memory.
     """
 
     @staticmethod
@@ -96,11 +96,11 @@ class _Masked(torch.autograd.Function):
 
 @final
 class MovementMask(ExactHook):
-    """Multiplies a weight by the threshold of its scores, and by a mask that is frozen.
+    """Multiplies a weight by the threshold of its scores, and by a frozen mask.
 
     Attributes:
-        importance: One score per block; along each axis an extent of blocks, then one of 1.
-        threshold: Scores below it mask; minus infinity before and after the warm-up.
+        importance: One score per block; each axis becomes two, the number of blocks and 1.
+        threshold: Scores below it are masked; minus infinity before and after the warm-up.
         mask: Zeros and ones of the weight's shape; all ones until the warm-up ends.
         block: The extents of a block.
     """
@@ -123,19 +123,19 @@ class MovementMask(ExactHook):
         return masked
 
     def effective(self) -> Tensor:
-        """Return what the weight is multiplied by, of zeros and ones, without a gradient."""
-        # bools that become floats behind the comparison take three times as long
+        """Return the mask of zeros and ones that multiplies the weight, without a gradient."""
+        # converting bools to floats after the comparison takes three times as long
         scores = self.importance.detach()
         stays = torch.ge(scores, self.threshold, out=torch.empty_like(scores))
         return self.mask * self.spread(stays)
 
     def gone(self) -> int:
-        """Return how many entries are masked."""
+        """Return the number of masked entries."""
         stays = self.spread(self.importance.detach() >= self.threshold) & (self.mask != 0)
         return stays.numel() - int(torch.count_nonzero(stays))
 
     def freeze(self, mask: Tensor) -> None:
-        """Let `mask` hold from now on; scores have no say any more."""
+        """Fix the mask to `mask` and freeze the scores, which no longer matter."""
         self.mask.copy_(mask)
         self.threshold.fill_(-math.inf)
         self.importance.requires_grad_(False)
@@ -143,15 +143,15 @@ class MovementMask(ExactHook):
 
     @override
     def _fault(self) -> str:
-        # between minus infinity and a number there is no mean
+        # averaging minus infinity and a number gives no valid threshold
         return "A threshold is NaN" if self.threshold.isnan() else fractions(self.mask)
 
     def spread(self, values: Tensor) -> Tensor:
-        """Return `values`, one per score and of their shape, in the weight's shape."""
+        """Return `values`, of the shape of the scores, expanded to the weight's shape."""
         return values.expand(self.tiled).reshape(self.mask.shape)
 
     @property
     def tiled(self) -> list[int]:
-        """The shape of the weight as the scores see it: their counts, each with its extent."""
+        """The weight's shape with each axis split into the number and the extent of blocks."""
         counts = self.importance.shape[::2]
         return list(itertools.chain.from_iterable(zip(counts, self.block, strict=True)))

@@ -1,4 +1,4 @@
-"""N:M sparsity: n weights of every m neighbours stay."""
+"""N:M sparsity, which keeps n weights of every m neighbours."""
 
 from nncfx.lazy import names_of
 

@@ -1,6 +1,6 @@
-"""N:M sparsity: of every m neighbouring weights, the n largest stay.
+"""The builder and controller of N:M sparsity, which keeps the n largest of every m neighbours.
 
-Neighbours follow each other along the inputs, the axis that sparse tensor cores contract.
+Neighbours are adjacent along the inputs, the axis that sparse tensor cores contract.
 
 Source: Mishra et al., "Accelerating sparse deep neural networks", 2021 (2:4).
 """
@@ -27,12 +27,12 @@ _TURNED: Final = functions_of("addmm")
 
 @final
 class NMSparsityController(MaskController):
-    """Masks each group of m neighbours alike.
+    """Masks the same number of weights in each group of m neighbours.
 
-    A level takes `floor(level * m)` of each group; the pattern's own level is `1 - n / m`.
+    A level removes `floor(level * m)` of each group; the level of the pattern is `1 - n / m`.
 
     Attributes:
-        axes: The axes of the inputs, by parameter; 1 of those that are not in it.
+        axes: The axes of the inputs, by parameter; 1 for parameters that are not listed.
     """
 
     config: NMSparsityConfig
@@ -48,7 +48,7 @@ class NMSparsityController(MaskController):
     @override
     def _apply(self, level: float) -> None:
         m = self.config.params.m
-        # above the fraction by less than rounding, so that (m - n) / m takes m - n
+        # a margin for rounding errors, so that (m - n) / m removes m - n
         n = m - math.floor(level * m + 1e-9)
         weights = self.weights().items()
         self.masks.set({name: nm_mask(one, n, m, self.axes.get(name, 1)) for name, one in weights})
@@ -80,9 +80,9 @@ class NMSparsityBuilder(MaskBuilder[NMSparsityConfig]):
 
 
 def _input_axes(model: NNCFNetwork) -> dict[str, int]:
-    """Return the axis of the inputs in each weight that has it elsewhere, by its first name.
+    """Return the input axis of each weight for which it is not 1, by its first name.
 
-    Those are stacks of experts and linear layers whose columns make the outputs.
+    These are stacks of experts, and linear layers whose columns produce the outputs.
     """
     names = aliases(model)
     kinds = turned_kinds()
@@ -90,7 +90,7 @@ def _input_axes(model: NNCFNetwork) -> dict[str, int]:
     weights = (str(WeightSite(module=one, name="weight")) for one in modules)
     turned = {names[one][0]: 0 for one in weights if one in names}
     stacks = stacked_matrices(model.nncf.graph)
-    # experts, then outputs and inputs in either order
+    # axis 0 counts experts; outputs and inputs follow in either order
     return turned | {
         names[name][0]: 1 if outputs == 2 else 2  # noqa: PLR2004 (an axis)
         for name, outputs in stacks.items()

@@ -27,7 +27,7 @@ class NMSparsityParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the fault of a pattern that removes nothing."""
+        """Yield a fault if the pattern removes nothing."""
         if self.n >= self.m:
             yield Fault(
                 path="n", problem=f"{self.n} of {self.m} removes nothing. Choose n below m."
@@ -37,7 +37,7 @@ class NMSparsityParams(Section):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NMSparsityConfig(InitializedAlgorithmConfig):
-    """Keep n weights of every m neighbours along the input channels (ours, not NNCF's)."""
+    """Keep n weights of every m neighbours along the input channels (nncfx only)."""
 
     algorithm: ClassVar[str] = "nm_sparsity"
 

@@ -1,4 +1,4 @@
-"""The N:M mask."""
+"""N:M masks."""
 
 import itertools
 from collections.abc import Sequence
@@ -12,22 +12,23 @@ from nncfx.pieces import in_pieces
 from nncfx.schemes.masks.exact_masks import check_at_least
 
 _SMALL: Final = 16
-"""Up to this size comparing all pairs of a group is faster than sorting it."""
+"""Up to this group size, comparing all pairs is faster than sorting."""
 
 
 def nm_mask(weight: Tensor, n: int, m: int, axis: int = 1) -> Tensor:
     """Return the mask that keeps the `n` largest of every `m` neighbours along `axis`.
 
-    Of equal magnitudes the earlier stays.
+    Of equal magnitudes the earlier one stays.
 
     Args:
-        weight: Such as `o x i x *k`, with i a multiple of `m`.
-        n: How many stay; `m` or more is all.
-        m: How many make a group.
+        weight: For instance `o x i x *k`, with i a multiple of `m`.
+        n: Number of entries to keep per group; `m` or more keeps all.
+        m: Size of a group.
         axis: The axis of the groups, from 0.
 
     Raises:
-        ArgumentError: `n` is negative, `m` below 1, or the axis absent or no multiple of `m`.
+        ArgumentError: `n` is negative, `m` is below 1, the axis does not exist, or its extent is
+            not a multiple of `m`.
 
     >>> nm_mask(torch.tensor([[1.0, -4.0, 3.0, 2.0]]), 2, 4)
     tensor([[False,  True,  True, False]])
@@ -52,9 +53,9 @@ def nm_mask(weight: Tensor, n: int, m: int, axis: int = 1) -> Tensor:
 
 
 def _mark(weights: Sequence[Tensor], masks: Sequence[Tensor], n: int) -> None:
-    """Write where a weight is one of the `n` largest of those at its place in all `weights`."""
+    """Fill `masks` with whether each entry is among the `n` largest across `weights`."""
     sizes = [one.abs() for one in weights]
-    # those before it beat a weight unless they are smaller, and those behind it if they are larger
+    # earlier weights beat a weight unless they are smaller, and later ones if they are larger
     beaten = [torch.full_like(one, at, dtype=torch.int8) for at, one in enumerate(sizes)]
     for early, late in itertools.combinations(range(len(sizes)), 2):
         is_larger = (sizes[late] > sizes[early]).view(torch.int8)

@@ -1,4 +1,4 @@
-"""Quantization-aware training: the rounding of an integer runtime, in training."""
+"""Quantization-aware training, which simulates the rounding of an integer runtime."""
 
 from nncfx.lazy import names_of
 

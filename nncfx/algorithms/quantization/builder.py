@@ -1,4 +1,4 @@
-"""Quantization: quantizers where the target computes in integers."""
+"""The builder of quantization, which plans quantizers where the target computes in integers."""
 
 import logging
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 @final
 @register_algorithm(QuantizationConfig)
 class QuantizationBuilder(Builder[QuantizationConfig]):
-    """Plans quantizers on weights and activations, as the hardware description says."""
+    """Plans quantizers on weights and activations by the hardware description."""
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:
@@ -38,7 +38,7 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
                 one.learn(logarithmic=bool(section and section.logarithm_scale))
             tensors = one.planned.tensors
             if tensors and constant.issuperset(address for address, _ in tensors):
-                # a model may keep a table, and the next backward would pass it again
+                # the model may cache the tensor; a second backward through it would fail
                 one.requires_grad_(requires_grad=False)
         return insertions_of(hooks)
 
@@ -46,9 +46,9 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
     def controller(
         self, model: NNCFNetwork, insertions: Sequence[Insertion]
     ) -> QuantizationController:
-        """Return the handle; the quantizers have no ranges yet."""
+        """Return the controller; the quantizers have no ranges yet."""
         hooks = hooks_of(insertions)
-        if hooks and hooks[0].plan is not None:  # which is that of all
+        if hooks and hooks[0].plan is not None:  # all hooks share it
             warn_of_plan(hooks[0].plan)
         if any(one.planned.role != "weight" for one in hooks):
             _warn_new_norms(model)
@@ -56,7 +56,7 @@ class QuantizationBuilder(Builder[QuantizationConfig]):
 
 
 def _changing(model: NNCFNetwork) -> set[str]:
-    """Return the addresses of inputs and operations that an input or a parameter changes."""
+    """Return the addresses of inputs, and of operations that depend on an input or parameter."""
     graph, learned = model.nncf.graph, raw_parameters(model).keys()
     found = {input_address(index) for index in range(len(graph.inputs))}
     found |= {one.address for one in graph.operations if learned & {*one.parameters.values()}}
@@ -69,7 +69,7 @@ def _changing(model: NNCFNetwork) -> set[str]:
 
 
 def _warn_new_norms(model: nn.Module) -> None:
-    """Tell of batch norms whose statistics are still those of a module that was just made."""
+    """Warn about batch norms whose statistics still have their initial values."""
     new = [
         name
         for name, one in model.named_modules()

@@ -1,4 +1,4 @@
-"""The config of quantization-aware training: NNCF's grammar, and three keys of our own.
+"""The config of quantization-aware training, in NNCF's grammar with additions.
 
 `target`, `ranges_freeze_epoch` and the range types `mse` and `kl` are ours.
 """
@@ -78,7 +78,7 @@ class ActivationQuantizers(WeightQuantizers):
     )
 
     def with_groups(self, resolve: ScopeResolver) -> Self:
-        """Return this, which is 'activations' of an item, with its scopes resolved."""
+        """Return this section, the item's 'activations', with its scopes resolved."""
         groups = [
             list(resolved_scopes(f"activations.unified_scale_ops[{index}]", group, resolve))
             for index, group in enumerate(self.unified_scale_ops or ())
@@ -100,12 +100,12 @@ class RangeParams(Section):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield a fault where the percentiles leave no range."""
+        """Yield a fault if the percentiles leave no range."""
         if self.min_percentile >= self.max_percentile:
             yield Fault(
                 path="min_percentile",
                 problem=f"{self.min_percentile} is not below 'max_percentile', which is "
-                f"{self.max_percentile}, and nothing lies between. Exchange or change them.",
+                f"{self.max_percentile}, so nothing lies between. Swap or change them.",
             )
 
 
@@ -148,12 +148,16 @@ class RangeInitializer(Section):
 class PrecisionInitializer(Section):
     """How each layer gets its bits."""
 
-    refused: ClassVar[Mapping[str, str]] = {"target_device": "it stands at the top of the config"}
+    refused: ClassVar[Mapping[str, str]] = {
+        "target_device": ("it belongs at the top level of the config")
+    }
 
     type: Literal["hawq", "manual"] = option(
         "manual",
         "how bits are found; hawq is read, but cannot be applied",
-        refused={"autoq": "AutoQ is not built. Use 'manual', or search the bits with nncfx.hago"},
+        refused={
+            "autoq": ("AutoQ is not implemented. Use 'manual', or search the bits with nncfx.hago")
+        },
     )
     bits: tuple[int, ...] = option((2, 4, 8), "the widths to choose from", limits=_POSITIVE)
     num_data_points: int = option(100, "examples for the traces", limits=_POSITIVE)
@@ -193,7 +197,7 @@ class QuantizationInitializer(Section):
     precision: PrecisionInitializer | None = option(None, "how bits are found")
 
     def with_scopes(self, resolve: ScopeResolver) -> Self:
-        """Return this, which is 'initializer' of an item, with the scopes of ranges resolved."""
+        """Return this section, the item's 'initializer', with the scopes of ranges resolved."""
         ranges = tuple(
             with_scopes(one, f"initializer.range[{index}]", resolve)
             for index, one in enumerate(self.range)
@@ -280,12 +284,12 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     @property
     def ranges(self) -> tuple[RangeInitializer, ...]:
-        """How ranges are found, as the initializer says; empty if it does not."""
+        """The initializer's entries that say how ranges are found; empty if there are none."""
         return self.initializer.range if self.initializer else ()
 
     @property
     def precision(self) -> PrecisionInitializer | None:
-        """How each layer gets its bits, as the initializer says."""
+        """The initializer's section that says how each layer gets its bits, if any."""
         return self.initializer.precision if self.initializer else None
 
     @property
@@ -295,7 +299,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     @override
     def within(self, device: str, lr_multiplier: float | None) -> Self:
-        """Return this with the multiplier, and the target that `device` means.
+        """Return this config with the multiplier, and the target of `device` if none is set.
 
         >>> QuantizationConfig().within("GPU", None).target
         'tensorrt'
@@ -316,7 +320,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     @override
     def with_scopes(self, resolve: ScopeResolver) -> Self:
-        """Return this with the scopes of all sections resolved."""
+        """Return this config with the scopes of all sections resolved."""
         scoped = super().with_scopes(resolve)
         return replace(
             scoped,
@@ -336,7 +340,7 @@ class QuantizationConfig(TrainedAlgorithmConfig):
 
     @override
     def rules(self) -> Iterator[Fault]:
-        """Yield the faults between the keys."""
+        """Yield faults of keys that contradict each other."""
         for role, by_scope in (self.scope_overrides or {}).items():
             for scope, override_of in by_scope.items():
                 unknown = set(override_of.get("initializer", {})) - {"range"}

@@ -1,4 +1,4 @@
-"""Quantization-aware training: the model trains under the rounding of an integer runtime.
+"""The controller of quantization-aware training.
 
 Source: NNCF 2.19, "Quantization"; Jacob et al., "Quantization and training of neural networks for
 efficient integer-arithmetic-only inference", 2018.
@@ -30,16 +30,16 @@ from nncfx.quantization.ranges.calibration import calibrate, calibration_inputs,
 ALGORITHM = QuantizationConfig.algorithm
 _LOGGER: Final = logging.getLogger(__name__)
 _POWER: Final = 0.9
-"""Of the polynomial by which the learning rate falls."""
+"""Exponent of the polynomial decay of the learning rate."""
 
 
 @final
 class QuantizationController(Controller):
-    """Starts quantizers when the schedule says; it has no level.
+    """Activates quantizers by the schedule; it has no level.
 
     Attributes:
         config: The algorithm's config.
-        hooks: The quantizers, placed by one plan.
+        hooks: The quantizers, which share one plan.
     """
 
     has_level: bool = False
@@ -54,7 +54,7 @@ class QuantizationController(Controller):
 
     @override
     def initialize(self) -> None:
-        """Find the ranges of weights, and those of activations where the config has no data."""
+        """Set the ranges of weights, and those of activations if the config asks for no data."""
         assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
         ranges = ranges_of_config(self.config, self.model.nncf.graph)
         set_weight_ranges(self.model, self.hooks, ranges)
@@ -63,10 +63,10 @@ class QuantizationController(Controller):
 
     @override
     def calibrate(self, batches: Iterable[Any]) -> None:
-        """Find the ranges of activations again, from `batches`.
+        """Set the ranges of activations from `batches`.
 
         Raises:
-            ArgumentError: there is no batch, or one is of an unknown form.
+            ArgumentError: there is no batch, or a batch has an unknown form.
             CompressionError: an activation is NaN or infinite.
         """
         assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
@@ -105,8 +105,8 @@ class QuantizationController(Controller):
     def optimizer_settings(self, epoch: float) -> OptimizerSettings:
         """Return the learning rate and weight decay of the staged schedule at `epoch`.
 
-        The learning rate is `base_lr` until `lr_poly_drop_start_epoch`; then it falls to 0 as
-        `(1 - t / duration)^0.9`. Without `params`, the defaults of these keys hold.
+        The learning rate is `base_lr` until `lr_poly_drop_start_epoch`; then it decays to 0 as
+        `(1 - t / duration)^0.9`. Without `params`, the defaults of these keys are used.
         """
         params = self.config.params or StagedQuantization()
         lr, decay = params.base_lr, params.base_wd
@@ -145,13 +145,13 @@ class QuantizationController(Controller):
                 )
                 for one in self.hooks
             ),
-            float_operations=dict(kinds),  # asdict would take a Counter's items for what to count
+            float_operations=dict(kinds),  # asdict cannot rebuild a Counter
             unread=self.unread,
         )
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        """Return the schedule, which symmetric grids turned out unsigned, and all bits."""
+        """Return the schedule state, whether each grid is signed, and all bits."""
         signed = {one.planned.name: one.spec.signed for one in self.hooks}
         bits = [one.spec.bits for one in self.hooks]
         return super().state_dict() | {"signed": signed, "bits": bits}
@@ -164,7 +164,7 @@ class QuantizationController(Controller):
         names = [one.planned.name for one in self.hooks]
         mend = (
             "Where the number of operations depends on values, as in a loop with a stop rule, "
-            "pass the example_inputs of then."
+            "pass the example_inputs used then."
         )
         check_keys(state["signed"], names, "The table of the quantizers' signs", mend)
         if not all(isinstance(one, bool) for one in state["signed"].values()):
@@ -179,7 +179,7 @@ class QuantizationController(Controller):
         self._epoch_begun(self.scheduler.current_epoch)
 
     def _warn_other_bits(self, loaded: object) -> None:
-        """Warn of steps that were found for grids of other bits."""
+        """Warn if the loaded steps belong to grids of other bits."""
         found = loaded if isinstance(loaded, list) else []
         other = [
             f"'{hook.planned.name}' {bits}, here {hook.spec.bits}"
@@ -188,14 +188,14 @@ class QuantizationController(Controller):
         ]
         if other:
             _LOGGER.warning(
-                "The state that was loaded has quantizers of other bits, whose steps do not fit "
-                "these: %s. Build the model with the config of the one that was saved.",
+                "The loaded state has quantizers of other widths, whose steps do not fit these: "
+                "%s. Build the model with the config of the one that was saved.",
                 shortened(other, 1),
             )
 
 
 def _called(operation: FloatOperation) -> str:
-    """Return the kind of an operation, or its function where no kind is known."""
+    """Return the kind of an operation, or its function if the kind is unknown."""
     if operation.kind != OTHER:
         return operation.kind
     return operation.address.rpartition("/")[2].rpartition("_")[0]

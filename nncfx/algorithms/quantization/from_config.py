@@ -1,4 +1,4 @@
-"""What a config says, as the placement and the calibration take it."""
+"""Translate a quantization config for placement and calibration."""
 
 import dataclasses
 import logging
@@ -30,13 +30,13 @@ _OF_MANUAL: Final = ("type", "bitwidth_per_scope")
 
 
 def plan_of_config(config: QuantizationConfig, model: NNCFNetwork) -> QuantizationPlan:
-    """Return where the quantizers of `config` go in `model`.
+    """Return the plan that places the quantizers of `config` in `model`.
 
     Raises:
-        ArgumentError: the target is not known, or has fewer bits than are asked for.
+        ArgumentError: the target is unknown, or does not support the requested bits.
         GraphError: a scope matches no operation.
-        CompressionError: nothing is quantized, or a quantizer that gets bits does not exist.
-        ConfigError: bits are to be found by HAWQ, which is not built.
+        CompressionError: nothing is quantized, or a quantizer that is given bits does not exist.
+        ConfigError: the config asks for HAWQ, which is not implemented.
     """
     _check_no_hawq(config)
     target = config.target or target_of_device("ANY")
@@ -58,14 +58,14 @@ def _check_no_hawq(config: QuantizationConfig) -> None:
     if config.precision is not None and config.precision.type == "hawq":
         fault = Fault(
             path="initializer.precision.type",
-            problem="'hawq' can be read, but is not built: bits are not found by Hessian traces. "
-            "Use 'manual' with 'bitwidth_per_scope', or search the bits with nncfx.hago",
+            problem="'hawq' can be read, but is not implemented: bits are not found by Hessian "
+            "traces. Use 'manual' with 'bitwidth_per_scope', or search the bits with nncfx.hago",
         )
         raise config_error([fault], "The quantization item")
 
 
 def _warn_idle_keys(config: QuantizationConfig) -> None:
-    """Tell of what NNCF takes and does not read: percentiles of none, HAWQ's keys by hand."""
+    """Warn about keys that have no effect: unused percentiles, and HAWQ's in manual mode."""
     for index, one in enumerate(config.ranges):
         if one.params is not None and one.type not in _WITH_PERCENTILES:
             _LOGGER.warning(
@@ -94,10 +94,10 @@ def _warn_idle_keys(config: QuantizationConfig) -> None:
 def ranges_of_config(
     config: QuantizationConfig, graph: NNCFGraph
 ) -> Callable[[PlannedQuantizer], RangeRequest]:
-    """Return what says, for each quantizer, how its range is found.
+    """Return a function from a quantizer to how its range is found.
 
-    What is returned raises:
-        CompressionError: several entries of `initializer.range` hold for the quantizer, or none.
+    The function raises:
+        CompressionError: several entries of `initializer.range` match the quantizer, or none.
     """
     entries = config.ranges
     overrides = [
@@ -120,8 +120,8 @@ def ranges_of_config(
         fitting = [one for one in entries if _holds_for(one, planned, graph)]
         if len(fitting) != 1:
             raise CompressionError(
-                f"{len(fitting)} entries of 'initializer.range' hold for the quantizer "
-                f"'{planned.name}', where one has to. Give entries scopes, or a "
+                f"{len(fitting)} entries of 'initializer.range' apply to the quantizer "
+                f"'{planned.name}', and exactly one must. Give entries scopes, or a "
                 "'target_quantizer_group', that do not overlap and leave nothing out."
             )
         return _request(_of_role(fitting[0], planned.role), planned)
@@ -130,9 +130,9 @@ def ranges_of_config(
 
 
 def _of_role(entry: RangeInitializer, role: str) -> RangeInitializer:
-    """Return `entry`, with all that was seen for weights where "kl" is not asked of them alone.
+    """Return `entry`, with "min_max" for weights unless "kl" is set for weights explicitly.
 
-    Relative entropy clips what is rare; of activations that is noise, of weights it counts most.
+    Relative entropy clips rare values, which are noise in activations but important in weights.
     """
     if entry.type == "kl" and role == "weight" and entry.target_quantizer_group is None:
         return dataclasses.replace(entry, type="min_max")
@@ -140,7 +140,7 @@ def _of_role(entry: RangeInitializer, role: str) -> RangeInitializer:
 
 
 def _request(entry: RangeInitializer, planned: PlannedQuantizer) -> RangeRequest:
-    if entry.type is None:  # training need not win back what NNCF's means clip
+    if entry.type is None:  # unlike NNCF's means, clip nothing that training must recover
         is_weight = planned.role == "weight"
         return (
             _AS_QUANTIZE.weight_range_of(planned) if is_weight else _AS_QUANTIZE.activation_range
@@ -203,7 +203,7 @@ def _overrides(by_scope: Mapping[str, Any]) -> tuple[tuple[str, SpecRequest], ..
 
 
 def _ignored(section: WeightQuantizers | None, graph: NNCFGraph) -> tuple[str, ...]:
-    """Return the scopes that are ignored, and the addresses outside the targets."""
+    """Return the ignored scopes, and the addresses outside the target scopes."""
     if section is None:
         return ()
     outside: list[str] = []
@@ -214,11 +214,11 @@ def _ignored(section: WeightQuantizers | None, graph: NNCFGraph) -> tuple[str, .
 
 
 def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str, int]:
-    """Return the bits that `initializer.precision` gives to quantizers, by name.
+    """Return the bits that `initializer.precision` assigns to quantizers, by name.
 
     Raises:
-        ConfigError: an entry is no width and name.
-        CompressionError: a name is that of no quantizer.
+        ConfigError: an entry is not a pair of width and name.
+        CompressionError: no quantizer has a given name.
     """
     names = {one.name for one in plan.quantizers}
     bits = {}
@@ -226,8 +226,8 @@ def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str
     faults = [
         Fault(
             path=f"initializer.precision.bitwidth_per_scope[{index}]",
-            problem=f"{entry} is no pair of a width, 2 to 16, and the name of a quantizer, such "
-            'as [8, "Net/Linear[fc]/linear_0|WEIGHT"]',
+            problem=f"{entry} is not a pair of a width, 2 to 16, and the name of a quantizer, "
+            'such as [8, "Net/Linear[fc]/linear_0|WEIGHT"]',
         )
         for index, entry in enumerate(entries)
         if [type(one) for one in entry] != [int, str] or entry[0] not in _WIDTHS
@@ -235,7 +235,7 @@ def _manual_bits(config: QuantizationConfig, plan: QuantizationPlan) -> dict[str
     if faults:
         raise config_error(faults, "The quantization item")
     for width, asked in entries:
-        # NNCF writes the only output of an operation without its number
+        # NNCF writes a single output without its number
         name = as_in_torch(f"{asked}0" if asked.endswith("|OUTPUT") else asked)
         if name not in names:
             raise CompressionError(

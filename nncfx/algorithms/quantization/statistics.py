@@ -1,4 +1,4 @@
-"""What quantization tells of its quantizers, and of the optimizer."""
+"""The statistics of quantization, and the optimizer settings of its schedule."""
 
 import dataclasses
 from collections import Counter
@@ -13,15 +13,15 @@ from nncfx.controllers import Statistics, table
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuantizerStatistics:
-    """One quantizer.
+    """Statistics of one quantizer.
 
     Attributes:
         name: Operation and port, or operation and `WEIGHT`.
         role: "activation" or "weight".
         bits: Width of its integers.
         mode: Symmetric, asymmetric, or a float8 format.
-        scales: How many scales it has.
-        is_active: Whether it quantizes already.
+        scales: Number of scales.
+        is_active: Whether it is quantizing yet.
     """
 
     name: str
@@ -35,12 +35,12 @@ class QuantizerStatistics:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuantizationStatistics(Statistics):
-    """What is quantized.
+    """Statistics of all quantizers, and of what stays in float.
 
     Attributes:
         target: The hardware description.
-        quantizers: In order of execution.
-        float_operations: How many operations stay in float, by kind and reason.
+        quantizers: One entry per quantizer, in order of execution.
+        float_operations: Number of operations that stay in float, by kind and reason.
     """
 
     target: str
@@ -49,7 +49,7 @@ class QuantizationStatistics(Statistics):
 
     @override
     def to_str(self) -> str:
-        """Return how many quantizers there are of each kind; `quantizers` has them one by one."""
+        """Return a table of the number of quantizers of each kind."""
         kinds = Counter((one.role, one.bits, one.mode) for one in self.quantizers)
         active = Counter(
             (one.role, one.bits, one.mode) for one in self.quantizers if one.is_active
@@ -64,7 +64,7 @@ class QuantizationStatistics(Statistics):
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerSettings:
-    """What a staged schedule asks of the user's optimizer.
+    """The settings of a staged schedule for the user's optimizer.
 
     Attributes:
         lr: The learning rate.

@@ -1,4 +1,4 @@
-"""Regularization-based sparsity: which weights go is learned."""
+"""Regularization-based sparsity, which learns the weights to remove."""
 
 from nncfx.lazy import names_of
 

@@ -1,4 +1,4 @@
-"""Regularization-based sparsity: a learned mask on every weight."""
+"""The builder of regularization-based sparsity."""
 
 from collections.abc import Sequence
 from typing import final
@@ -17,7 +17,7 @@ from nncfx.tracing import Insertion
 @final
 @register_algorithm(RBSparsityConfig)
 class RBSparsityBuilder(Builder[RBSparsityConfig]):
-    """Plans a learned mask where `magnitude_sparsity` plans one."""
+    """Plans a learned mask on every weight that `magnitude_sparsity` masks."""
 
     @override
     def plan(self, model: NNCFNetwork) -> list[Insertion]:

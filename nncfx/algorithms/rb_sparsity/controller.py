@@ -1,10 +1,10 @@
-"""Regularization-based sparsity: which weights go is learned, under a loss that asks how many.
+"""The controller of regularization-based sparsity, which learns masks under a loss on density.
 
-Every weight has a score; it stays while the score is above 0, and in training with the
-probability sigmoid(score). The gradient passes the threshold as if it were the sigmoid.
+Every weight has a score. It is kept if the score is above 0, and in training with probability
+sigmoid(score). The gradient of the threshold is that of the sigmoid.
 
 Source: NNCF 2.19, "RB-sparsity"; Louizos et al., "Learning sparse neural networks through L0
-regularization", 2017, from which it takes the idea.
+regularization", 2017, for the idea.
 """
 
 import warnings
@@ -31,17 +31,17 @@ from nncfx.schemes.masks.magnitude_masks import MagnitudeMasks
 
 ALGORITHM = RBSparsityConfig.algorithm
 _WIDTH = 0.05
-"""The distance from the level at which the loss is 1 (NNCF's p), and within which it is met."""
+"""Distance from the level at which the loss is 1 (NNCF's p); within it the level is reached."""
 
 
 @final
 class RBLoss(CompressionLoss):
-    """The squared distance of the density from the one that is asked for, in units of 0.05.
+    """The squared distance of the density from the requested density, in units of 0.05.
 
     Attributes:
         masks: The learned masks, each once.
-        is_local: Whether each of them has a density of its own; the loss is their mean then.
-        level: The level that is asked for.
+        is_local: Whether the density is measured per mask; the loss is then the mean over masks.
+        level: The requested level.
     """
 
     def __init__(self, masks: Sequence[LearnedMask], *, is_local: bool = False) -> None:
@@ -70,8 +70,8 @@ class RBLoss(CompressionLoss):
 class RBSparsityController(Controller):
     """Adds a loss that drives training towards the level that its scheduler sets.
 
-    Its level is the fraction of zeros, as training has brought it about; `target_level` is what
-    was asked for, and the stage is full only once the level is within 0.05 of it.
+    `level` is the fraction of zeros that training has reached, and `target_level` the requested
+    fraction. The model is fully compressed only once `level` is within 0.05 of it.
 
     Attributes:
         config: The algorithm's config.
@@ -125,19 +125,19 @@ class RBSparsityController(Controller):
             self._meet_level()
         else:
             warnings.warn(
-                f"The masks of rb_sparsity stand still from now on, at {self.level:.0%} of "
-                f"the weights in place of {self.target_level:.0%}: the scores moved too little. "
-                "The gradient of a score falls with the number of weights, and SGD does not make "
-                "up for it. Give it more steps, train with Adam, or raise "
+                f"The masks of rb_sparsity are frozen from now on, at {self.level:.0%} of the "
+                f"weights instead of {self.target_level:.0%}: the scores moved too little. The "
+                "gradient of a score falls with the number of weights, and SGD does not make up "
+                "for it. Give it more steps, train with Adam, or raise "
                 f"'compression_lr_multiplier' (now {self.config.lr_multiplier:g}).",
                 TrainingLoopWarning,
                 stacklevel=2,
             )
 
     def _meet_level(self) -> None:
-        """Let exactly as many weights stay as the level says: those of the highest scores.
+        """Keep the weights of the highest scores, exactly as many as the level allows.
 
-        The loss draws the masks near the level, to a point or three; NNCF leaves them there.
+        The loss brings masks only within one to three percentage points; NNCF leaves them there.
         """
         probabilities = {name: one.scores.sigmoid() for name, one in self.masks.items()}
         scope = self.config.params.sparsity_level_setting_mode

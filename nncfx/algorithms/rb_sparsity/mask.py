@@ -1,4 +1,4 @@
-"""A mask whose entries are learned as probabilities."""
+"""Masks whose entries are learned as probabilities."""
 
 import math
 from collections.abc import Mapping
@@ -13,20 +13,19 @@ from nncfx.schemes.wide_floats import wide
 _CERTAIN = math.log(0.99 / 0.01)
 _BITS: Final = 16
 _LANES: Final = 4
-"""Numbers of 16 bits in one of 64."""
+"""16-bit numbers in a 64-bit number."""
 
 _BLOCK: Final = 2**17
-"""Entries whose intermediate values are held at once: fresh memory for all of them costs more than
-to compute them."""
+"""Entries processed at a time, since allocating memory for all costs more than computing them."""
 
 
 def initial_scores(weight: Tensor) -> Tensor:
-    """Return scores at which the largest weights stay with a probability of 0.99.
+    """Return scores at which the largest weights are kept with a probability of 0.99.
 
-    NNCF gives all that score. Here it rises with the magnitude, from half of it at 0 to all of it
-    at twice the mean magnitude, so that small weights are the first to go where the task has no
-    say. None begins higher: the slope of the sigmoid, by which scores move, falls so fast that
-    the level would not be reached.
+    NNCF gives this score to all weights. Here scores rise with the magnitude, from half of it at 0
+    to all of it at twice the mean magnitude, so small weights are removed first if the task does
+    not depend on them. No score is higher, because the sigmoid's slope, which moves scores, would
+    be too small to reach the level.
 
     >>> initial_scores(torch.tensor([0.0, 1.0, -1.0, 9.0])).round(decimals=1)
     tensor([2.3000, 2.7000, 2.7000, 4.6000])
@@ -38,22 +37,22 @@ def initial_scores(weight: Tensor) -> Tensor:
 
 
 def threshold(scores: Tensor) -> Tensor:
-    """Return 1 where a score is above 0, else 0; the gradient is that of the sigmoid.
+    """Return 1 where a score is above 0, else 0, with the gradient of the sigmoid.
 
     >>> threshold(torch.tensor([-1.0, 0.0, 1.0])).tolist()
     [0.0, 0.0, 1.0]
     """
     probability = torch.sigmoid(scores)
-    # the difference is zero exactly, and carries the gradient
+    # the difference is exactly zero and carries the gradient
     return (scores.detach() > 0).to(scores.dtype) + (probability - probability.detach())
 
 
 def logistic_noise(like: Tensor) -> Tensor:
     """Return noise of the logistic distribution, of the shape, dtype and device of `like`.
 
-    It comes from torch's generator of that device, as dropout's does. On a CPU, where 32 random
-    bits an entry would take four times as long, it is the quantile of one of 2^16 equal parts of
-    (0, 1), drawn with 16.
+    It comes from torch's generator of that device, as for dropout. On a CPU, each entry is the
+    quantile of one of 2^16 equal parts of (0, 1), drawn with 16 random bits, because 32 bits
+    would take four times as long.
 
     >>> torch.sigmoid(logistic_noise(torch.zeros(100_000))).mean().round(decimals=1)
     tensor(0.5000)
@@ -65,14 +64,14 @@ def logistic_noise(like: Tensor) -> Tensor:
     lanes = min(_BLOCK, like.numel() + _LANES) // _LANES
     packed = torch.empty(lanes, dtype=torch.int64, device="cpu")
     for block in torch.split(middles, _BLOCK):
-        # without an upper end all 64 bits are drawn
+        # without an upper bound all 64 bits are random
         drawn = packed[: -(-block.numel() // _LANES)].random_(-(2**63), None)
         block.copy_(drawn.view(torch.int16)[: block.numel()])
     return middles.add_((parts + 1) / 2).mul_(1 / parts).logit_().view_as(like)
 
 
 class _Kept(torch.autograd.Function):
-    """Entries of a weight where `noisy`, its scores and noise, is above 0; the others are 0.
+    """Keeps entries of a weight where `noisy`, its scores plus noise, is above 0; zeroes others.
 
     The gradient is that of `weight * threshold(noisy)`, in fewer passes over memory.
     """
@@ -80,9 +79,9 @@ class _Kept(torch.autograd.Function):
     @staticmethod
     @override
     def forward(ctx: Any, weight: Tensor, scores: Tensor, noisy: Tensor) -> Tensor:
-        # relu's backward keeps what stands where another tensor is above a number
+        # relu's backward keeps entries where another tensor is above a threshold
         kept: Tensor = torch.ops.aten.threshold_backward(weight, noisy, 0).to(weight.dtype)
-        # in the memory of the noisy scores, which nobody else reads; compilers do that themselves
+        # reuse the memory of the noisy scores, which are not read again; compilers do so anyway
         is_compiled = torch.compiler.is_compiling()
         ctx.save_for_backward(weight, noisy.sigmoid() if is_compiled else noisy.sigmoid_())
         return kept
@@ -96,7 +95,7 @@ class _Kept(torch.autograd.Function):
 
 
 class _Count(torch.autograd.Function):
-    """How many scores are above 0, with the gradient of `threshold(scores).sum()`."""
+    """Counts the scores above 0, with the gradient of `threshold(scores).sum()`."""
 
     @staticmethod
     @override
@@ -105,7 +104,7 @@ class _Count(torch.autograd.Function):
         one = scores.new_ones(1)
         is_compiled = torch.compiler.is_compiling()
         blocks = [scores] if is_compiled else torch.split(scores.reshape(-1), _BLOCK)
-        # a sum of floats takes a fourth of the time of one of bools
+        # summing floats takes a quarter of the time of summing bools
         parts = [
             torch.ops.aten.threshold_backward(one.expand_as(block), block, 0).sum()
             for block in blocks
@@ -125,14 +124,14 @@ class _Count(torch.autograd.Function):
 class LearnedMask(nn.Module):
     """Multiplies a weight by the threshold of its scores.
 
-    In training mode the scores are disturbed by logistic noise, which keeps a weight with the
-    probability sigmoid(score).
+    In training mode logistic noise is added to the scores, which keeps a weight with probability
+    sigmoid(score).
 
     Attributes:
         scores: One per entry of the weight.
-        is_active: Whether the mask counts; if not, all entries stay, bitwise.
-        is_noisy: Whether training disturbs the scores.
-        flags: Both as a tensor, for the `state_dict`.
+        is_active: Whether the mask is applied; if not, the weight passes bitwise.
+        is_noisy: Whether training adds noise to the scores.
+        flags: Both flags as a tensor, for the `state_dict`.
     """
 
     flags: Tensor
@@ -140,7 +139,7 @@ class LearnedMask(nn.Module):
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
         self.scores = nn.Parameter(initial_scores(weight))
-        # floats can be averaged by whoever averages all buffers
+        # floats, so code that averages all buffers can average them
         self.register_buffer("flags", torch.tensor([0.0, 1.0], device=weight.device))
         self.is_active, self.is_noisy = False, True
 
@@ -151,8 +150,8 @@ class LearnedMask(nn.Module):
             if self.is_active:
                 noisy = logistic_noise(fixed).add_(fixed)
             else:
-                # all stay, and scores take a gradient of zeros: those that a forward does not
-                # reach, DistributedDataParallel refuses to take from the loss
+                # keep all, with a gradient of zeros for the scores, since DistributedDataParallel
+                # rejects parameters that are in the loss but not used in the forward
                 noisy = fixed.new_full((), math.inf)
             kept: Tensor = _Kept.apply(weight, self.scores, noisy)  # type: ignore[no-untyped-call]  # torch
             return kept
@@ -161,28 +160,28 @@ class LearnedMask(nn.Module):
         return weight * threshold(self.scores).to(weight.dtype)
 
     def removed(self) -> int:
-        """Return how many entries go, without noise."""
+        """Return the number of removed entries, without noise."""
         return int((self.scores <= 0).sum()) if self.is_active else 0
 
     def kept(self) -> Tensor:
-        """Return how many entries stay, without noise, with a gradient to the scores."""
+        """Return the number of kept entries, without noise, with a gradient to the scores."""
         kept: Tensor = _Count.apply(self.scores)  # type: ignore[no-untyped-call]  # torch
-        # a gradient of zeros, which tools of distributed training wait for
+        # a gradient of zeros, which distributed training waits for
         return kept if self.is_active else kept * 0 + self.scores.numel()
 
     def set_active(self, *, is_active: bool) -> None:
-        """Let the mask count, or not."""
+        """Turn the mask on or off."""
         self._set(is_active=is_active, is_noisy=self.is_noisy)
 
     def freeze(self) -> None:
-        """Freeze the scores: no noise, and no gradient that could move them."""
+        """Freeze the scores, without noise or gradients."""
         self._set(is_active=self.is_active, is_noisy=False)
         self.scores.requires_grad_(False)
         self.scores.grad = None
 
     @torch.no_grad()
     def settle(self, stays: Tensor) -> None:
-        """Let those entries stay where `stays`, of the shape of the scores, is True."""
+        """Keep exactly the entries where `stays`, of the shape of the scores, is True."""
         above = self.scores.clamp(min=torch.finfo(self.scores.dtype).tiny)
         self.scores.copy_(torch.where(stays, above, self.scores.clamp(max=0)))
 
@@ -192,7 +191,7 @@ class LearnedMask(nn.Module):
 
     @override
     def train(self, mode: bool = True) -> Self:
-        """Set the mode, and read the flags: buffers of a copy may follow those of the model."""
+        """Set the mode and reread the flags, whose buffer an average of models may overwrite."""
         self._read_flags()
         return super().train(mode)
 

@@ -1,4 +1,4 @@
-"""Weight clustering: the weights of each layer share a few values."""
+"""Weight clustering, in which the weights of each layer share a few values."""
 
 from nncfx.lazy import names_of
 

@@ -1,4 +1,4 @@
-"""Weight clustering: shared values on every weight."""
+"""The builder of weight clustering."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ from nncfx.tracing import Insertion, Priority
 @final
 @register_algorithm(WeightClusteringConfig)
 class WeightClusteringBuilder(Builder[WeightClusteringConfig]):
-    """Plans a hook on every weight of convolutions, linear, recurrent layers, tables, experts.
+    """Plans hooks on weights of convolutions, linear and recurrent layers, tables, experts.
 
-    It stands behind those of sparsity, so that pruned weights are zero when they are clustered.
+    They run after hooks of sparsity, so pruned weights are zero when they are clustered.
     """
 
     @override

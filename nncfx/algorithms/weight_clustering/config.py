@@ -34,7 +34,7 @@ class WeightClusteringParams(Section):
 @register_algorithm_config
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WeightClusteringConfig(InitializedAlgorithmConfig):
-    """Let the weights of each layer share a few values (ours, not NNCF's)."""
+    """Let the weights of each layer share a few values (nncfx only)."""
 
     algorithm: ClassVar[str] = "weight_clustering"
 

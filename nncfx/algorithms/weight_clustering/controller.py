@@ -1,8 +1,8 @@
-"""Weight clustering: the weights of a layer share a few values, and zero stays zero.
+"""The controller of weight clustering, in which the weights of a layer share a few values.
 
-Codes are given once, by k-means on the weights that are not zero. From then on every weight reads
-as the mean of the weights that have its code, so that training moves the shared values, and any
-optimizer will do; the weights that sparsity removes later read as zero.
+Codes are assigned once, by k-means on the non-zero weights. From then on the forward reads each
+weight as the mean of the weights with its code, so training moves the shared values with any
+optimizer. Zeros stay zero, and weights that sparsity removes later are read as zero.
 
 Source: Han et al. (2016), Deep Compression, section 3.
 """
@@ -31,13 +31,13 @@ ALGORITHM = WeightClusteringConfig.algorithm
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerClustering:
-    """The values of one weight.
+    """Statistics of the shared values of one weight.
 
     Attributes:
         name: Dotted name of the parameter.
         shape: Its shape.
         bits: Bits of a code.
-        values: Distinct values that are not zero; 0 before the weights are clustered.
+        values: Number of distinct non-zero values; 0 before the weights are clustered.
     """
 
     name: str
@@ -49,11 +49,11 @@ class LayerClustering:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusteringStatistics(Statistics):
-    """What clustering has done.
+    """Statistics of clustering.
 
     Attributes:
         target_level: The level that was set.
-        level: Fraction of the bits of clustered weights that codes save against float32.
+        level: Fraction of the clustered weights' float32 bits that codes save.
         layers: One entry per clustered weight, in order of execution.
     """
 
@@ -75,13 +75,13 @@ class ClusteringStatistics(Statistics):
 class WeightClusteringController(Controller):
     """Clusters the weights at the start epoch; a level is the fraction of bits saved.
 
-    The level of `b` bits is 1 - b / 32. Setting one gives new codes, by the weights as they are
-    behind the hooks that stand before, and layers with bits of their own keep their distance.
+    The level of `b` bits is 1 - b / 32. Setting a level assigns new codes, to the weights after
+    all earlier hooks. Layers with individual bits keep their difference from the others.
 
     Attributes:
         config: The algorithm's config.
         hooks: The hooks by parameter.
-        bits: Bits of a code by parameter, as the config has them.
+        bits: Bits of a code by parameter, from the config.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class WeightClusteringController(Controller):
             if insertion.hook is own:
                 break
             if str(insertion.site) == name:
-                # a hook that is noisy in training shall not be so here
+                # evaluate without the noise that some hooks add in training
                 was_training = insertion.hook.training
                 weight = insertion.hook.eval()(weight)
                 insertion.hook.train(was_training)

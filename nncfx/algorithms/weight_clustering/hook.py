@@ -1,4 +1,4 @@
-"""Values that the weights of a layer share, and the hook that replaces weights by them."""
+"""The hook that replaces the weights of a layer by shared values."""
 
 from typing import Any, Final, final
 
@@ -17,7 +17,7 @@ _BYTE: Final = 256
 
 
 def bits_of_level(level: float) -> int:
-    """Return the bits of a code at `level`, the fraction of a float32's bits that is saved.
+    """Return the bits of a code at `level`, the saved fraction of float32's bits.
 
     >>> bits_of_level(1 - 5 / 32), bits_of_level(0.0), bits_of_level(0.999)
     (5, 32, 1)
@@ -26,17 +26,17 @@ def bits_of_level(level: float) -> int:
 
 
 def shared_values(weight: Tensor, codes: Tensor, size: int, *, summed: bool = False) -> Tensor:
-    """Return each weight as the mean of the weights that have its code.
+    """Replace each weight by the mean of the weights with its code.
 
-    Weights that are zero and weights of code 0 are left out of the means and are zero. The
-    gradient of a weight is the mean of the gradients of those that share its value, or their sum
-    if `summed`.
+    Zero weights and weights of code 0 are left out of the means and are zero. The gradient of a
+    weight is the mean of the gradients of the weights that share its value, or their sum if
+    `summed`.
 
     Args:
         weight: Any shape.
         codes: int32, of the same shape, in [0, `size`).
-        size: How many codes there are.
-        summed: Which gradient.
+        size: Number of codes.
+        summed: Whether gradients are summed rather than averaged.
 
     >>> weight = torch.tensor([1.0, 3.0, 0.0, 8.0])
     >>> shared_values(weight, torch.tensor([1, 1, 1, 2], dtype=torch.int32), 3)
@@ -47,7 +47,7 @@ def shared_values(weight: Tensor, codes: Tensor, size: int, *, summed: bool = Fa
 
 
 class _Shared(torch.autograd.Function):
-    """The means: what is made on the way is of one piece of the weight, and codes take a byte."""
+    """Computes the means piece by piece to save memory, with codes of one byte."""
 
     @staticmethod
     @override
@@ -69,9 +69,9 @@ class _Shared(torch.autograd.Function):
 
 
 def _sums(values: Tensor, codes: Tensor, size: int) -> Tensor:
-    """Return the sum of the values of each code, 0 of code 0.
+    """Return the sum of the values of each code; 0 for code 0.
 
-    Floats of 32 bits would stop to count at 2^24, and those of 16 bits at 256.
+    A sum of ones would stop growing at 2^24 in float32, and at 256 in bfloat16.
     """
     has_float64 = float64_device(values) == values.device
     sums = values.new_zeros(size, dtype=torch.float64 if has_float64 else torch.float32)
@@ -82,7 +82,7 @@ def _sums(values: Tensor, codes: Tensor, size: int) -> Tensor:
 
 
 def _spread(means: Tensor, codes: Tensor, like: Tensor) -> Tensor:
-    """Return the entry of `means` of each code, of the dtype and shape of `like`."""
+    """Return the entry of `means` for each code, in the dtype and shape of `like`."""
     shared = torch.empty_like(like, memory_format=torch.contiguous_format)
     means = means.to(like.dtype)
     for into, code in in_pieces(shared, codes):
@@ -92,13 +92,13 @@ def _spread(means: Tensor, codes: Tensor, like: Tensor) -> Tensor:
 
 @final
 class ClusterHook(ExactHook):
-    """Lets the weights of one layer share values.
+    """Replaces the weights of one layer by shared values.
 
     Attributes:
         codes: int32, one per weight; 0 is zero.
-        size: How many codes there are; with one, the weight passes bitwise.
-        summed: Which gradient, as for `shared_values`.
-        total: The sum of the codes as they were set; None of hooks pickled before it was kept.
+        size: Number of codes; if 1, the weight passes bitwise.
+        summed: Whether gradients are summed, as for `shared_values`.
+        total: The sum of the codes as they were set; None for hooks pickled by older versions.
     """
 
     codes: Tensor
@@ -118,7 +118,7 @@ class ClusterHook(ExactHook):
         return shared_values(weight, self.codes, self.size, summed=self.summed)
 
     def cluster(self, weight: Tensor, codebook: Tensor) -> None:
-        """Give each entry of `weight` that is not zero the nearest value of `codebook`."""
+        """Assign each non-zero entry of `weight` the nearest value of `codebook`."""
         alive = weight != 0
         self.codes.zero_()
         self.codes[alive] = nearest(weight[alive], codebook).to(torch.int32) + 1
@@ -126,7 +126,7 @@ class ClusterHook(ExactHook):
         self.total = int(self.codes.sum())
 
     def rest(self) -> None:
-        """Let the weight pass as it is."""
+        """Turn clustering off, so the weight passes unchanged."""
         self.codes.zero_()
         self.size = 1
         self.total = 0

@@ -1,4 +1,4 @@
-"""What torch functions do with channels: one module for each family of rules."""
+"""Rules that follow channels through torch functions, one module per family."""
 
 from nncfx.channels.rules import contraction, elementwise, movement, products, recurrent, weights
 from nncfx.channels.rules.calls import channel_rule

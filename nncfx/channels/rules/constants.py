@@ -1,4 +1,4 @@
-"""Channel rule of functions that make a tensor of a given shape, of elements that are alike."""
+"""Channel rule of functions that create a tensor of given shape with equivalent elements."""
 
 import math
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ CONSTRUCTORS: Final = frozenset(
         *("new_empty", "new_full", "new_ones", "new_zeros"),
     }
 )
-"""Functions whose first argument, or first after a tensor, is a shape."""
+"""Functions whose first argument (or second, after a tensor) is a shape."""
 
 _TOO_MANY: Final = 2**20
 
 
 def constant(state: ChannelState, call: TracedCall) -> None:
-    """Follow a new tensor: where code gives it the width of channels, it shrinks along with them.
+    """Follow a new tensor, which shrinks with channels on an axis that is given their width.
 
-    Anything else about it is constant.
+    Otherwise it is constant.
     """
     first = 1 if isinstance(next(iter(call.args), None), torch.Tensor) else 0
     given = argument(call, first, "size", ())

@@ -16,7 +16,7 @@ from nncfx.tracing.record.function_mode import TracedCall
 
 @channel_rule("embedding")
 def embedding(state: ChannelState, call: TracedCall) -> None:
-    """Follow a lookup, perhaps of whole bags: the columns of the table are channels."""
+    """Follow an embedding (bag) lookup; the columns of the table are channels."""
     table = argument(call, 1, "weight")
     weight = state.whole_parameter(table)
     for tensor in call.operands:
@@ -43,10 +43,10 @@ def linear(state: ChannelState, call: TracedCall) -> None:
         return state.set_grid(call.result, mixed)
     found, one = state.rows(weight), state.matrix(weight)
     if found is None and one is not None and argument(call, 2, "bias") is None:
-        name, produced, consumed = one  # one matrix of a stack
+        name, produced, consumed = one  # a matrix of a stack
         return weighted_product(state, call, grid, (name, consumed, produced))
     if found is None:
-        return unknown(state, call, "has a weight that is no parameter")
+        return unknown(state, call, "has a weight that is not a parameter")
     name, rows = found
     _consume(state, call, grid, (name, 1, -1))
     ids = _created(state, weight, rows)
@@ -55,7 +55,7 @@ def linear(state: ChannelState, call: TracedCall) -> None:
 
 
 def _created(state: ChannelState, tensor: torch.Tensor, rows: range) -> Ids:
-    """Return the channels that some rows of a parameter create; the tensor is these rows."""
+    """Return the channels that the rows of a parameter, held by `tensor`, create."""
     source = state.source(tensor)
     assert source is not None  # noqa: S101 (rows are of a parameter)
     ids = state.ledger.carry_along(source.parameter, 0, source.shape[0], Role.PRODUCER)
@@ -68,7 +68,7 @@ def added_product(state: ChannelState, call: TracedCall) -> None:
     bias, data, weight = call.operands[:3]
     name, added = state.whole_parameter(weight), state.whole_parameter(bias)
     if name is None or added is None or state.source(data) is not None:
-        return unknown(state, call, "has a weight or a bias that is no parameter")
+        return unknown(state, call, "has a weight or a bias that is not a parameter")
     weighted_product(state, call, state.ids(data), (name, 0, 1))
     ids = state.ledger.carried(name, 1, weight.shape[1])
     return state.ledger.carry(added, 0, ids, Role.PRODUCER)
@@ -85,11 +85,11 @@ def weighted_product(
     """Follow a product with a matrix along one axis of the other operand.
 
     Args:
-        state: takes up what is found.
+        state: updated with the result.
         call: the product.
         grid: ids of the other operand.
-        what: the matrix's parameter, and its axes that are read and that are created.
-        axis: of the other operand and of the result, from the end.
+        what: the matrix's parameter, its axis that reads and its axis that creates channels.
+        axis: the axis of the other operand and of the result, negative.
     """
     name, consumed, produced = what
     _consume(state, call, grid, (name, consumed, axis))
@@ -118,10 +118,10 @@ def _convolve(state: ChannelState, call: TracedCall, axes: tuple[int, int]) -> N
     if name is None and groups == 1 and produced == 0 and _convolve_by_block(state, call, grid):
         return None
     if name is None:
-        return unknown(state, call, "has a weight that is no parameter")
+        return unknown(state, call, "has a weight that is not a parameter")
     moving = varying_axes(grid)
     if moving and channel_axis % grid.dim() not in moving and _keeps_places(call):
-        # the channels lie where pixels usually do
+        # channels lie along an axis of pixels
         mixed = spread(grid, call.result.shape)
         if mixed is not None:
             return state.set_grid(call.result, mixed)
@@ -135,9 +135,10 @@ def _convolve(state: ChannelState, call: TracedCall, axes: tuple[int, int]) -> N
 
 
 def _convolve_by_block(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> bool:
-    """Follow a convolution whose weight is some rows and columns of a parameter, if it can be.
+    """Follow a convolution whose weight is a block of rows and columns of a parameter.
 
-    Both begin and end where the parameter does, or where an integer of a module says.
+    Returns whether it can be followed: the block must begin and end where the parameter does, or
+    where an integer of a module says.
     """
     weight = argument(call, 1, "weight")
     source, axis = state.source(weight), 1 - weight.dim()
@@ -159,7 +160,7 @@ def _convolve_by_block(state: ChannelState, call: TracedCall, grid: torch.Tensor
 
 
 def _keeps_places(call: TracedCall) -> bool:
-    """Return whether a convolution keeps the places along each axis that keeps its size."""
+    """Return whether a convolution keeps positions along each axis that keeps its size."""
     others = ((3, "stride", 1), (4, "padding", 0))
     return all(
         set(given) == {usual} if isinstance(given, Sequence) else given == usual
@@ -204,12 +205,12 @@ def _bias(state: ChannelState, call: TracedCall, ids: Ids) -> None:
     if bias is None:
         return None
     name = state.names.get(id(bias))
-    if name is not None and bias.shape == ids.shape:  # nearly always
+    if name is not None and bias.shape == ids.shape:  # the usual case
         return state.ledger.carry(name, 0, ids, Role.PRODUCER)
     found, grid = state.rows(bias), state.grid(bias)
     if bias.dim() != 1 or (found is None and grid is None):
         state.ledger.tie(ids, np.full(len(ids), NO_CHANNEL), place_of(call))
-        return state.fix_tensor(bias, f"'{place_of(call)}' has a bias that is no parameter")
-    # the grid is of several parameters, one after the other
+        return state.fix_tensor(bias, f"'{place_of(call)}' has a bias that is not a parameter")
+    # otherwise the bias is a concatenation of several parameters
     added = _created(state, bias, found[1]) if found is not None else state.ids(bias).numpy()
     return state.ledger.tie(added, ids, place_of(call))

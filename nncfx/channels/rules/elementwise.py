@@ -1,4 +1,4 @@
-"""Channel rules of functions that keep channels apart: of elements, windows, single axes."""
+"""Channel rules of functions that do not mix channels, of elements, windows or single axes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -26,16 +26,16 @@ from nncfx.tracing.record.function_mode import TracedCall
 _NORMALISES: Final = "normalises over its channels"
 _CHANNEL_AXIS: Final = 1
 _ORDER_FIRST: Final = frozenset(["norm", "renorm"])
-"""Functions whose second argument is the order of a norm, and only the third the axis."""
+"""Functions whose second argument is the order of a norm and the third the axis."""
 
 
 @channel_rule("pointwise")
 def pointwise(state: ChannelState, call: TracedCall) -> None:
-    """Follow a function of each element, or of elements at one place of several operands."""
+    """Follow an elementwise function of one or several operands."""
     operands, results = call.operands, call.produced
     if len(operands) == len(results) == 1 and operands[0].shape == results[0].shape:
         grid = state.grid(operands[0])
-        if grid is not None:  # nearly all activation functions
+        if grid is not None:  # the case of nearly all activation functions
             return state.keep_grid(results[0], grid)
     shape = np.broadcast_shapes(*(tensor.shape for tensor in operands))
     if any(tensor.shape != shape for tensor in results):
@@ -55,13 +55,15 @@ def _parameters_only(
     if len(sources) > 1 or sources[0].elements.shape != call.result.shape:
         return unknown(state, call)
     if not _keeps_zero(state, call):
-        reason = f"'{place_of(call)}' makes other numbers of the zeros of '{sources[0].parameter}'"
+        reason = (
+            f"'{place_of(call)}' turns the zeros of '{sources[0].parameter}' into other numbers"
+        )
         state.ledger.fix_read_by(sources[0].parameter, reason)
     return state.set_source(call.result, sources[0])
 
 
 def _keeps_zero(state: ChannelState, call: TracedCall) -> bool:
-    """Return whether a function of one parameter is 0 where this is; of constants there are 1s."""
+    """Return whether a function of one parameter keeps zeros; constants are replaced by ones."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         value = int(state.source(tensor) is None)
@@ -72,7 +74,7 @@ def _keeps_zero(state: ChannelState, call: TracedCall) -> bool:
 
 @channel_rule("window")
 def window(state: ChannelState, call: TracedCall) -> None:
-    """Follow a function of windows of pixels, each channel on its own (pools, resizing)."""
+    """Follow a function of windows of pixels per channel (pooling, resizing)."""
     data = call.operands[0]
     source = state.source(data)
     before = state.ids(data) if source is None else _of_positions(state, source)
@@ -85,9 +87,9 @@ def window(state: ChannelState, call: TracedCall) -> None:
 
 
 def _of_positions(state: ChannelState, source: Source) -> torch.Tensor:
-    """Return the ids of a parameter that is resized, as a grid of positions is.
+    """Return the ids of a resized parameter, such as a grid of positions.
 
-    They are the entries of that axis of it which lies along the tensor's axis of channels only.
+    They are the entries of the parameter's axis that lies along the tensor's channel axis only.
     """
     coordinates = np.unravel_index(source.elements.numpy(), source.shape)
     for axis, places in enumerate(coordinates):
@@ -125,7 +127,7 @@ def _along(state: ChannelState, call: TracedCall, axis: object) -> None:
 
 @channel_rule("reduction")
 def reduction(state: ChannelState, call: TracedCall) -> None:
-    """Follow a function that reduces axes to one number (mean, sum, maximum, norm)."""
+    """Follow a function that reduces axes (mean, sum, maximum, norm)."""
     operands = call.operands
     if len(operands) > 1:
         return pointwise(state, call)
@@ -140,7 +142,7 @@ def reduction(state: ChannelState, call: TracedCall) -> None:
     if living(state, call, grid, axes):
         return state.set_grid(call.result, no_channels(call.result.shape))
     if is_in_torch_attention(call):
-        # the mean weights over all heads, computed for every caller and used by few
+        # the mean weights over all heads are always computed, but rarely used
         return state.fix_if_read(call.result, grid, f"'{place_of(call)}' averages over all heads")
     rest = state.mix(grid, axes, (place_of(call), "computes across its channels"))
     if axes.intersection(varying_axes(rest)):
@@ -161,7 +163,7 @@ def per_channel(state: ChannelState, call: TracedCall) -> None:
     for tensor in others:
         name = state.names.get(id(tensor))
         if ids is not None and name is not None and tensor.shape == ids.shape:
-            # nearly every norm: one entry per channel, nothing to look for
+            # the usual case of one entry per channel
             state.ledger.carry(name, 0, ids, Role.FOLLOWER)
             continue
         if tensor.numel() > 1 or state.source(tensor) is not None:
@@ -172,10 +174,10 @@ def per_channel(state: ChannelState, call: TracedCall) -> None:
 def _follow_vector(
     state: ChannelState, call: TracedCall, vector: torch.Tensor, channels: tuple[torch.Tensor, int]
 ) -> None:
-    """Note that a parameter has one entry for each channel, which lie along an axis of a grid."""
+    """Record that a parameter has one entry per channel along an axis of a grid."""
     source, (grid, axis) = state.source(vector), channels
     if source is None:
-        state.fix(grid, f"'{place_of(call)}' reads a tensor that is no parameter")
+        state.fix(grid, f"'{place_of(call)}' reads a tensor that is not a parameter")
         return
     elements = source.elements.reshape(-1, *(1,) * (grid.dim() - 1 - axis))
     state.follow(grid, Source(source.parameter, source.shape, elements), place_of(call))
@@ -183,7 +185,7 @@ def _follow_vector(
 
 @channel_rule("normalisation")
 def normalisation(state: ChannelState, call: TracedCall) -> None:
-    """Follow layer and RMS norm: channels stay where the statistics are taken over them."""
+    """Follow layer and RMS norm; channels that their statistics cover must stay."""
     count = len(argument(call, 1, "normalized_shape"))
     grid = state.ids(call.args[0])
     for number, size in enumerate(argument(call, 1, "normalized_shape")):
@@ -200,14 +202,14 @@ def normalisation(state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("group_normalisation")
 def group_normalisation(state: ChannelState, call: TracedCall) -> None:
-    """Follow group norm: the channels of a group go together, and the number of groups falls."""
+    """Follow group norm; the channels of a group are tied, and the number of groups shrinks."""
     data, count = call.args[0], argument(call, 1, "num_groups")
     place, ids = place_of(call), state.sequence(state.ids(data), _CHANNEL_AXIS, place_of(call))
     if ids is None or count == 1 or not call.address:
         return channel_normalisation(state, call)
     if not isinstance(count, NamedInteger) or count != count.whole:
         note_literal(state, call)
-        state.fix(state.ids(data), f"'{place}' has its number of groups from the code")
+        state.fix(state.ids(data), f"'{place}' gets its number of groups from the code")
         return channel_normalisation(state, call)
     rows = torch.from_numpy(ids).reshape(count, -1)
     first = state.unite_along(rows, [1], place)[:, 0]
@@ -222,7 +224,7 @@ def group_normalisation(state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("channel_normalisation")
 def channel_normalisation(state: ChannelState, call: TracedCall) -> None:
-    """Follow group and local-response norm, whose statistics are taken over channels."""
+    """Follow group and local-response norm, whose statistics cover channels."""
     _normalise(state, call, range(_CHANNEL_AXIS, _CHANNEL_AXIS + 1))
 
 
@@ -235,7 +237,7 @@ def _normalise(state: ChannelState, call: TracedCall, axes: range) -> None:
         return state.set_grid(call.result, grid)
     reason = _NORMALISES
     if not state.living and call.func in AVERAGES:
-        reason = f"{_NORMALISES} (living_norms lets them go)"
+        reason = f"{_NORMALISES} (living_norms allows removing them)"
     grid = state.mix(grid, axes, (place_of(call), reason))
     if any(axis in axes for axis in varying_axes(grid)):
         for tensor in parameters:
@@ -244,10 +246,10 @@ def _normalise(state: ChannelState, call: TracedCall, axes: range) -> None:
 
 
 def living(state: ChannelState, call: TracedCall, grid: torch.Tensor, axes: Iterable[int]) -> bool:
-    """Note that a call takes statistics over living channels, if it can; return whether it can.
+    """Restrict the statistics of a call to living channels if possible; return whether it is.
 
-    It can where that is asked for, the call is one of `AVERAGES`, and channels lie along one
-    axis only, over which it averages.
+    It is possible if `state.living` is set, the function is one of `AVERAGES`, and channels lie
+    along one axis only, over which it averages.
     """
     moving = varying_axes(grid)
     if not state.living or call.func not in AVERAGES or len(moving) != 1:

@@ -1,4 +1,4 @@
-"""Channel rules of functions that code gives a number of channels: slices, repetition, groups."""
+"""Channel rules of functions that take a number of channels: slices, repetition, groups."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from nncfx.tracing.record.function_mode import TracedCall
 
 
 def counted(state: ChannelState, call: TracedCall, size: Any, ids: Ids) -> bool:
-    """Note that an integer counts channels; return whether it is one that can be lowered."""
+    """Record that an integer counts channels; return whether the integer can be lowered."""
     if not isinstance(size, NamedInteger) or size != size.whole:
         note_literal(state, call)
         state.ledger.hold(place_of(call), ids)
@@ -26,10 +26,10 @@ def counted(state: ChannelState, call: TracedCall, size: Any, ids: Ids) -> bool:
 
 
 def sliced(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> bool:
-    """Note the bounds of a slice of channels; return whether they can be moved.
+    """Record the bounds of a slice of channels; return whether they can be moved.
 
-    They can where each is 0, left out, or an integer of a module, and nothing else is taken of
-    the axis of channels.
+    They can be moved if each is 0, omitted, or an integer of a module, and the axis of channels
+    is sliced with step 1.
     """
     moving = varying_axes(grid)
     found = _slice_of(call.args[1], moving[0], grid.dim()) if len(moving) == 1 else None
@@ -40,7 +40,7 @@ def sliced(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> bool:
 
 
 def narrowed_by_bounds(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> bool:
-    """Note the bounds of `narrow(tensor, axis, start, length)`, as `sliced` does."""
+    """Record the bounds of `narrow(tensor, axis, start, length)`, as `sliced` does."""
     moving, axis = varying_axes(grid), argument(call, 1, "dim") % grid.dim()
     start, length = argument(call, 2, "start"), argument(call, 3, "length")
     ids = sequence(grid, axis)
@@ -66,7 +66,7 @@ def _counts_all(
 
 
 def note_bounds(state: ChannelState, call: TracedCall, source: Source) -> None:
-    """Note the integers of modules that bound slices of a whole parameter, along any axis."""
+    """Record the module integers that bound slices of a whole parameter, along any axis."""
     if source.moved is not None:
         return
     for axis in range(len(source.shape)):
@@ -77,7 +77,7 @@ def note_bounds(state: ChannelState, call: TracedCall, source: Source) -> None:
 
 
 def _slice_of(index: Any, axis: int, dim: int) -> slice | None:
-    """Return the slice that an index takes of an axis; None where it is none."""
+    """Return the slice that an index takes of an axis; None if it takes no slice."""
     parts = list(index) if isinstance(index, tuple) else [index]
     if any(one is None or isinstance(one, torch.Tensor | list | bool) for one in parts):
         return None
@@ -91,7 +91,7 @@ def _slice_of(index: Any, axis: int, dim: int) -> slice | None:
 def repeated(
     rule: Callable[[ChannelState, TracedCall], None],
 ) -> Callable[[ChannelState, TracedCall], None]:
-    """Return the rule of `expand`: `rule`, unless code repeats one value over a named width."""
+    """Return the rule of `expand`, which is `rule` unless a value is repeated to a named width."""
 
     def follow(state: ChannelState, call: TracedCall) -> None:
         grid = state.grid(call.args[0])
@@ -105,7 +105,7 @@ def repeated(
             return _tell(state, call, grid)
         axis, size = found
         shape, place = call.result.shape, place_of(call)
-        # each copy goes with the channel it meets; what is copied has no such channels, and stays
+        # each copy is removed with the channel it meets; the copied value must stay
         state.fix(grid, f"'{place}' repeats it")
         if isinstance(size, NamedSize):
             return state.lay(call.result, size.ids, axis)
@@ -117,9 +117,9 @@ def repeated(
 
 
 def _repeated_over_channels(state: ChannelState, call: TracedCall) -> bool:
-    """Follow `expand_as` where numbers are repeated over the channels of the other tensor.
+    """Follow `expand_as` if floats are repeated over the channels of the other tensor.
 
-    Each copy goes with the channel it meets. Indices stay what they are.
+    Each copy is removed with the channel it meets. Integers are taken for indices, which stay.
     """
     tensor, other = call.args[0], state.grid(argument(call, 1, "other"))
     grid = state.grid(tensor)
@@ -137,7 +137,7 @@ def _repeated_over_channels(state: ChannelState, call: TracedCall) -> bool:
 
 
 def _tell(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> None:
-    """Fix what meets the copies of one value if only the code knows how many they are."""
+    """Fix channels that meet copies of one value if their number is set only in code."""
     sizes = dict(enumerate(_sizes(call)))
     new = call.result.dim() - grid.dim()
     if varying_axes(grid):
@@ -158,7 +158,7 @@ def _sizes(call: TracedCall) -> list[Any]:
 
 
 def _width(call: TracedCall, grid: torch.Tensor) -> tuple[int, Any] | None:
-    """Return the one axis along which elements are repeated as often as a width says, and that."""
+    """Return the single axis along which elements are repeated to a width, and the width."""
     new = call.result.dim() - grid.dim()
     found = list(_named(_sizes(call), [1] * new + list(grid.shape)))
     return found[0] if len(found) == 1 else None

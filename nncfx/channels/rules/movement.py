@@ -1,4 +1,4 @@
-"""Channel rules of functions that move elements: they are executed once more, on ids."""
+"""Channel rules of functions that move elements, which are executed again on ids."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ _VIEWS = (torch.Tensor.view, torch.Tensor.view_as)
 
 @channel_rule("reshape")
 def reshape(state: ChannelState, call: TracedCall) -> None:
-    """Follow a function that keeps all elements, perhaps repeated, in their order by channel."""
-    if not state.is_known(call.operands[0]):  # a constant is expanded as an activation is
+    """Follow a function that keeps all elements, maybe repeated, in their order by channel."""
+    if not state.is_known(call.operands[0]):  # a constant
         return None
     grid = _again(state, call)
     if grid is None:
@@ -36,7 +36,7 @@ def reshape(state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("select")
 def select(state: ChannelState, call: TracedCall) -> None:
-    """Follow a function that may take some elements and leave others."""
+    """Follow a function that can select some of the elements."""
     before, after = _data(state, call), _again(state, call)
     bounds = _BOUNDED.get(call.func.__name__)
     _, *indices = call.operands
@@ -62,9 +62,9 @@ def _by_position(
     before: torch.Tensor,
     after: torch.Tensor | Sequence[torch.Tensor],
 ) -> torch.Tensor | Sequence[torch.Tensor]:
-    """Tie channels along the axes from which a call takes elements by their position.
+    """Tie channels along the axes from which a call selects elements by position.
 
-    Where channels lie along no other axis they must stay. `after` is what the call makes of them.
+    Channels that lie along no other axis must stay. `after` is the call's result for `before`.
     """
     moving, place = varying_axes(before), place_of(call)
     fewer = (itertools.combinations(moving, count) for count in range(1, len(moving)))
@@ -83,7 +83,7 @@ def _by_position(
 def split(state: ChannelState, call: TracedCall) -> None:
     """Follow a split into parts of given sizes; equal parts lose the same channels.
 
-    Parts whose sizes are integers of a module lose channels on their own, and the integers fall.
+    Parts whose sizes are module integers lose channels independently, and the integers shrink.
     """
     axis = argument(call, 2, "dim", 0)
     sizes = argument(call, 1, "split_size")
@@ -120,7 +120,7 @@ def _split_by_names(
 
 @channel_rule("chunk")
 def chunk(state: ChannelState, call: TracedCall) -> None:
-    """Follow a split into equal parts: equal parts stay equal if they lose the same channels."""
+    """Follow a split into equal parts, which stay equal by losing the same channels."""
     before, parts = _data(state, call), _again(state, call)
     if not isinstance(before, torch.Tensor) or not isinstance(parts, Sequence):
         return select(state, call)
@@ -132,7 +132,7 @@ def chunk(state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("gate")
 def gate(state: ChannelState, call: TracedCall) -> None:
-    """Follow a gated linear unit: the halves of an axis are multiplied."""
+    """Follow a gated linear unit, which multiplies the halves of an axis."""
     grid = _data(state, call)
     if not isinstance(grid, torch.Tensor):
         return unknown(state, call)
@@ -143,7 +143,7 @@ def gate(state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("pixel_shuffle")
 def pixel_shuffle(state: ChannelState, call: TracedCall) -> None:
-    """Follow a pixel shuffle: the channels that become the pixels of one channel are one."""
+    """Follow a pixel shuffle, which ties the channels that become pixels of one channel."""
     grid = _again(state, call)
     if not isinstance(grid, torch.Tensor) or state.source(call.operands[0]) is not None:
         return unknown(state, call)
@@ -156,7 +156,7 @@ def pixel_shuffle(state: ChannelState, call: TracedCall) -> None:
 def cast(state: ChannelState, call: TracedCall) -> None:
     """Follow a function that keeps the shape and the order of its first argument."""
     data = _data(state, call)
-    if data is not None:  # else a constant takes over another tensor's number format
+    if data is not None:  # otherwise a constant is cast to another tensor's dtype
         _put(state, call, data)
 
 
@@ -172,7 +172,7 @@ def concatenate(state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("stack")
 def stack(state: ChannelState, call: TracedCall) -> None:
-    """Follow a stack: a concatenation along a new axis."""
+    """Follow a stack, as a concatenation along a new axis."""
     tensors, axis = _joined(call)
     axis %= call.result.dim()
     parts = [tensor.unsqueeze(axis) for tensor in tensors]
@@ -188,7 +188,7 @@ def stack(state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("pad")
 def pad(state: ChannelState, call: TracedCall) -> None:
-    """Follow a padding: that of channels adds constants, that of pixels belongs to the channel."""
+    """Follow a padding; padded channels are constants, padded pixels belong to their channel."""
     grid = _data(state, call)
     if not isinstance(grid, torch.Tensor):
         return unknown(state, call)
@@ -209,7 +209,7 @@ def pad(state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("assign")
 def assign(state: ChannelState, call: TracedCall) -> None:
-    """Follow `x[index] = value`: the value's channels become those of the place."""
+    """Follow `x[index] = value`, which ties the value's channels to those of the place."""
     target, index, value = call.args
     grid = state.ids(target)
     region = grid[index]
@@ -222,7 +222,7 @@ def assign(state: ChannelState, call: TracedCall) -> None:
 
 
 def _join_vectors(state: ChannelState, call: TracedCall, parts: list[torch.Tensor]) -> None:
-    """Follow parameters that are laid end to end, as the biases of queries, keys and values."""
+    """Follow concatenated vectors of parameters, such as biases of queries, keys and values."""
     joined = []
     for tensor in parts:
         name = state.whole_parameter(tensor)
@@ -235,13 +235,13 @@ def _join_vectors(state: ChannelState, call: TracedCall, parts: list[torch.Tenso
 
 @channel_rule("add_at")
 def add_at(state: ChannelState, call: TracedCall) -> None:
-    """Follow `index_add`, `scatter_add` and such: parts are added to some places of an axis."""
+    """Follow `index_add`, `scatter_add` etc., which add to some places of an axis."""
     target, axis, index = call.args[0], argument(call, 1, "dim"), argument(call, 2, "index")
     part = argument(call, 3, "src" if "src" in call.kwargs else "source")
     grid, added = state.ids(target), state.ids(part)
     axis %= grid.dim()
     others = varying_axes(added) if index.dim() == added.dim() else ()
-    if any(index.stride(one) for one in others):  # each channel has places of its own
+    if any(index.stride(one) for one in others):  # places differ by channel
         return unknown(state, call, "adds to some channels by their position")
     if axis in (*varying_axes(grid), *varying_axes(added)) or varying_axes(state.ids(index)):
         return unknown(state, call, "adds to some channels by their position")
@@ -270,7 +270,7 @@ def _join(state: ChannelState, call: TracedCall, parts: list[torch.Tensor], axis
         small = [_only(grid, axis) for grid in grids]
         joined = torch.cat(small, axis)
         if not along_axis and state.ledger.are_fixed(joined[joined != NO_CHANNEL].numpy()):
-            # no channels lie here, such as in the indices of a graph's edges and its loops
+            # no removable channels here, for instance in edge indices of a graph and its loops
             joined = joined.amax().expand(joined.shape)
         return state.set_grid(result, joined.expand(result.shape))
     shape = [1 if other == axis else size for other, size in enumerate(result.shape)]
@@ -301,17 +301,17 @@ def _data(state: ChannelState, call: TracedCall) -> torch.Tensor | Source | None
 def _again(
     state: ChannelState, call: TracedCall, grid: torch.Tensor | None = None
 ) -> torch.Tensor | list[torch.Tensor] | None:
-    """Return what a call makes of the ids (or elements) of its first tensor; None if nothing.
+    """Repeat a call on the ids (or elements) of its first tensor; return None if impossible.
 
-    `grid` stands in for its ids. Of an operand on "meta", such as the rows that a router chooses,
-    no value is known: what two values do not make alike is nothing.
+    `grid` replaces the ids. Other operands on "meta", such as the rows that a router chooses, have
+    no values; if the result differs for two test values, it is None.
     """
     first, *others = call.operands
     data = _data(state, call) if grid is None else grid
     if data is None:
         return None
     ids = data.elements if isinstance(data, Source) else data
-    # not expanded, as view asks; a tensor of its own, as squeeze_ and the like change it
+    # contiguous for view; otherwise a new tensor object, because squeeze_ and others change it
     ids = ids.contiguous() if call.func in _VIEWS else ids.view_as(ids)
 
     made = _called(call, first, ids, 0)
@@ -325,7 +325,7 @@ def _again(
 def _called(
     call: TracedCall, first: torch.Tensor, ids: torch.Tensor, filling: int
 ) -> torch.Tensor | list[torch.Tensor] | None:
-    """Return what a call makes of `ids` in place of `first`; others on "meta" are `filling`."""
+    """Repeat a call with `ids` in place of `first`; operands on "meta" are `filling`."""
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
         if tensor is first:
@@ -364,6 +364,6 @@ def _put(
 
 
 _BOUNDED = {"__getitem__": sliced, "narrow": narrowed_by_bounds}
-"""Functions that take what lies between two bounds, and what notes these."""
+"""Functions that select between two bounds, with the functions that record the bounds."""
 
 channel_rule("repeated")(repeated(reshape))

@@ -1,7 +1,7 @@
 """Channel rules of products of activations: matmul, einsum, attention.
 
-A product is written with one letter per axis, as einsum does. No weight reads its channels, so
-channels that it sums over go together; they exist where both operands do.
+A product is written with one letter per axis, as in einsum. No weight reads its channels, so
+channels that it sums over are tied, also between both operands.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from nncfx.tracing.record.function_mode import TracedCall
 _SUMS = "sums over its channels"
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _STEP = 16
-"""Bytes; a product of groups of rows takes matrices whose rows are a multiple of it apart."""
+"""Bytes; grouped products require matrix rows whose distance is a multiple of it."""
 
 
 class _Operand(NamedTuple):
@@ -29,7 +29,7 @@ class _Operand(NamedTuple):
 
 @channel_rule("matrix_product")
 def matrix_product(state: ChannelState, call: TracedCall) -> None:
-    """Follow a product of two activations over the last and the last but one axis."""
+    """Follow a product of two activations over the last two axes."""
     first, second = call.operands[:2]
     if min(first.dim(), second.dim()) < 2:  # noqa: PLR2004 (a matrix has two axes)
         return unknown(state, call)
@@ -47,7 +47,7 @@ def matrix_product(state: ChannelState, call: TracedCall) -> None:
 
 
 def _weighted(state: ChannelState, call: TracedCall) -> None:
-    """Follow a product with a parameter `i x o`, a stack of such, or with transposed ones."""
+    """Follow a product with a parameter `i x o` or a stack of these, possibly transposed."""
     data, weight = call.operands[:2]
     found = state.matrix(weight)
     if found is None:
@@ -57,14 +57,14 @@ def _weighted(state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("grouped_product")
 def grouped_product(state: ChannelState, call: TracedCall) -> None:
-    """Follow a product of groups of rows with one matrix each of a stack (mixtures of experts)."""
+    """Follow a product of groups of rows with one matrix of a stack each (experts)."""
     data = call.operands[0]
     if state.source(data) is not None or call.result.dim() != data.dim():
         return unknown(state, call, "multiplies groups of rows")
     _weighted(state, call)
     weight, multiple = call.operands[1], _STEP // data.element_size()
     grids = [state.ids(data)]
-    if weight.stride(-1) == 1:  # its rows are as long as those of the result
+    if weight.stride(-1) == 1:  # its rows have the width of the result
         grids.append(state.ids(call.result))
     for grid in grids:
         ids = state.sequence(grid, -1, place_of(call))
@@ -74,7 +74,7 @@ def grouped_product(state: ChannelState, call: TracedCall) -> None:
 
 
 def _weighted_left(state: ChannelState, call: TracedCall) -> None:
-    """Follow a product of a parameter `o x i` with the last axis but one."""
+    """Follow a product of a parameter `o x i` with the second to last axis."""
     weight, data = call.operands[:2]
     name = state.whole_parameter(weight)
     if name is None or weight.dim() != 2:  # noqa: PLR2004 (a matrix has two axes)
@@ -84,7 +84,7 @@ def _weighted_left(state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("batched_add_product")
 def batched_add_product(state: ChannelState, call: TracedCall) -> None:
-    """Follow `baddbmm`: a sum with a product of two batches of matrices."""
+    """Follow `baddbmm`, a sum with a product of two batches of matrices."""
     addend, first, second = call.operands[:3]
     if any(state.source(tensor) is not None for tensor in (addend, first, second)):
         return unknown(state, call, "multiplies with a parameter as a matrix")
@@ -140,7 +140,7 @@ def attention(state: ChannelState, call: TracedCall) -> None:
 def _product(
     state: ChannelState, call: TracedCall, operands: Sequence[_Operand], out: str
 ) -> torch.Tensor:
-    """Return the ids of a product, on as many axes as `out` has letters."""
+    """Return the ids of a product, with one axis per letter of `out`."""
     place = place_of(call)
     lifted = []
     for grid, letters in operands:
@@ -154,7 +154,7 @@ def _product(
 
 
 def _arranged(grid: torch.Tensor, letters: str, out: str) -> torch.Tensor:
-    """Return a grid with one axis per letter of `out`; axes that go or are new have size 1."""
+    """Return a grid with one axis per letter of `out`; new axes have size 1."""
     there = [axis for axis, letter in enumerate(letters) if letter in out]
     grid = grid.reshape([grid.shape[axis] for axis in there])
     places = [out.index(letters[axis]) for axis in there]
@@ -166,7 +166,7 @@ def _arranged(grid: torch.Tensor, letters: str, out: str) -> torch.Tensor:
 
 
 def _outer(state: ChannelState, grids: Sequence[torch.Tensor], place: str) -> torch.Tensor:
-    """Return the ids of an outer product: those of a pair are those of both, tied."""
+    """Return the ids of an outer product, in which the ids of both operands are tied."""
     moving = [grid for grid in grids if varying_axes(grid)]
     if not moving:
         return grids[0]

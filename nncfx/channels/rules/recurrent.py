@@ -16,22 +16,23 @@ from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.function_mode import TracedCall
 
 _ARGUMENTS: Final = 9
-"""Of `torch.lstm`, `gru` and the like, with sequences packed or not."""
+"""Number of arguments of `torch.lstm`, `gru` and similar, with or without packed sequences."""
 
 
 def recurrent(gates: int, state: ChannelState, call: TracedCall) -> None:
     """Follow a recurrent layer whose weights have `gates` blocks of rows.
 
-    A hidden unit is a row of every gate, a column of the recurrent weight and of what reads the
-    layer. Layers and directions of one module have one `hidden_size`, so their units go together.
+    A hidden unit is a row of every gate, and a column of the recurrent weight and of the layers
+    that read it. Layers and directions of a module share one `hidden_size`, so their units are
+    tied.
     """
-    # of packed sequences the second argument is how many of them each step has
+    # for packed sequences the second argument is the batch size of each step
     args = call.args
     is_packed = len(args) == _ARGUMENTS and not isinstance(args[3], bool)
     data, hidden, weights, has_biases, layers, *_ = (args[0], *args[1 + is_packed :])
     names = [state.whole_parameter(weight) for weight in weights]
     if len(args) != _ARGUMENTS or None in names:
-        return unknown(state, call, "has weights that are no parameters")
+        return unknown(state, call, "has weights that are not parameters")
     directions, per_cell = 1 + args[7 + is_packed], 2 + 2 * has_biases
     if len(names) != layers * directions * per_cell:
         return unknown(state, call, "projects its hidden units")
@@ -40,11 +41,11 @@ def recurrent(gates: int, state: ChannelState, call: TracedCall) -> None:
 
 
 def recurrent_cell(gates: int, state: ChannelState, call: TracedCall) -> None:
-    """Follow one step of a recurrent layer; all steps have one set of units."""
+    """Follow one step of a recurrent layer; all steps share their units."""
     data, hidden, *given = call.args
     weights = [one for one in given if one is not None]
     if None in [state.whole_parameter(weight) for weight in weights]:
-        return unknown(state, call, "has weights that are no parameters")
+        return unknown(state, call, "has weights that are not parameters")
     place = place_of(call)
     read = state.sequence(state.ids(data), -1, place)
     if read is None:
@@ -63,19 +64,19 @@ def recurrent_cell(gates: int, state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("packed")
 def packed(state: ChannelState, call: TracedCall) -> None:
-    """Follow sequences that are laid one after the other: batch and steps become one axis."""
+    """Follow the packing of sequences, which merges batch and steps into one axis."""
     _over_time(state, call, 2)
 
 
 @channel_rule("padded")
 def padded(state: ChannelState, call: TracedCall) -> None:
-    """Follow sequences that are laid side by side again, which `packed` undoes."""
+    """Follow the padding of packed sequences, the inverse of `packed`."""
     _over_time(state, call, 1)
 
 
 @channel_rule("joined")
 def joined(state: ChannelState, call: TracedCall) -> None:
-    """Follow `pad_sequence`: several sequences are laid side by side, their channels are one."""
+    """Follow `pad_sequence`, which ties the channels of several sequences."""
     parts = [state.ids(one) for one in call.args[0]]
     if any(0 in varying_axes(one) for one in parts):
         return unknown(state, call, "takes channels for steps")
@@ -124,7 +125,7 @@ def _follow(
 
 
 def _of_states(rows: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return the ids of a state, first or last: one row of units for each cell."""
+    """Return the ids of an initial or final state, which has one row of units per cell."""
     across = [len(rows), *([1] * (tensor.dim() - 2)), rows.shape[1]]
     return rows.reshape(across).expand(tensor.shape)
 

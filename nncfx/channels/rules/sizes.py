@@ -1,4 +1,4 @@
-"""Note which sizes of tensors a model's code gives, and from what it has them."""
+"""Record which sizes of tensors a model's code passes, and where it takes them from."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _SIZED: Final = frozenset(["view", "reshape", "unflatten"])
 
 
 def note_literal(state: ChannelState, call: TracedCall) -> None:
-    """Note that a call is given a number of channels that only its code knows."""
+    """Record that a call is passed a number of channels that is set only in code."""
     if call.address:
         state.ledger.literal(call.module, call.address)
 
@@ -25,7 +25,7 @@ def note_literal(state: ChannelState, call: TracedCall) -> None:
 def note_width(
     state: ChannelState, call: TracedCall, tensor: torch.Tensor, width: tuple[int, NamedInteger]
 ) -> None:
-    """Note that an axis has the size that an integer of a module gives."""
+    """Record that the size of an axis is given by an integer of a module."""
     grid, (axis, size) = state.grid(tensor), width
     if grid is not None:
         widths = {axis % grid.dim(): (size.module, size.attribute)}
@@ -33,7 +33,7 @@ def note_width(
 
 
 def note_sizes(state: ChannelState, call: TracedCall) -> None:
-    """Note which sizes of the result the code has given, and from which integers of the module."""
+    """Record which sizes of the result the code passed, and from which module integers."""
     grid = state.grid(call.result)
     if grid is None:
         return _note_parameter(state, call)
@@ -68,7 +68,7 @@ def note_sizes(state: ChannelState, call: TracedCall) -> None:
 
 
 def _note_parameter(state: ChannelState, call: TracedCall) -> None:
-    """Note the size that code gives a vector, as the scales of channels, along one axis."""
+    """Record the size that code passes to reshape a vector, such as the scales of channels."""
     source, shape = state.source(call.result), call.result.shape
     sizes = _sizes(call) if call.func.__name__ in _SIZED - {"unflatten"} else []
     if source is None or len(source.shape) != 1 or sorted(shape)[:-1] != [1] * (len(shape) - 1):
@@ -84,9 +84,9 @@ def _note_parameter(state: ChannelState, call: TracedCall) -> None:
 
 
 def _note_size(state: ChannelState, call: TracedCall, axis: int, size: NamedSize) -> None:
-    """Note that code has given an axis, or two adjacent ones, the width of another tensor.
+    """Record that code passed another tensor's width as the size of one or two adjacent axes.
 
-    Where it has divided that width by a number of heads, an axis beside has that number.
+    If that width was divided by a number of heads, an adjacent axis has that number.
     """
     grid, whole = state.ids(call.result), len(size.ids)
     near = [(axis,), (axis - 1, axis), (axis, axis + 1)]
@@ -98,14 +98,14 @@ def _note_size(state: ChannelState, call: TracedCall, axis: int, size: NamedSize
 
 
 def _is_rest(size: object) -> bool:
-    """Return whether a size follows from the others: the width of all, divided by a constant."""
+    """Return whether a size follows from the others, as the whole width divided by a constant."""
     return isinstance(size, NamedSize) and size.is_rest
 
 
 def _note_heads(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> None:
-    """Note that `nn.MultiheadAttention` lays channels out by heads, which go as a whole.
+    """Record that `nn.MultiheadAttention` lays out channels by heads, removed only as a whole.
 
-    It divides by the root of a head's width.
+    The reason is that it divides by the square root of a head's width.
     """
     moving, last = varying_axes(grid), grid.dim() - 1
     if call.func is not torch.Tensor.view or last not in moving:
@@ -118,9 +118,9 @@ def _note_heads(state: ChannelState, call: TracedCall, grid: torch.Tensor) -> No
 
 
 def _has_bias_tokens(call: TracedCall) -> bool:
-    """Return whether an `nn.MultiheadAttention` adds a key of its own, so that it stays torch's.
+    """Return whether an `nn.MultiheadAttention` adds its own key, so it cannot be replaced.
 
-    The others become a `NarrowAttention`, which takes every width from its weights.
+    Others are replaced by a `NarrowAttention`, which takes all widths from its weights.
     """
     return f"{call.module}.bias_k" in call.parameter_names.values()
 

@@ -1,4 +1,4 @@
-"""Channel rules of functions that make one weight from others (standardisation, masks)."""
+"""Channel rules of functions that compute a weight from others (standardization, masks)."""
 
 import math
 
@@ -13,15 +13,15 @@ from nncfx.graph.channels import Role
 from nncfx.graph.union_find import Ids
 from nncfx.tracing.record.function_mode import TracedCall
 
-_ROWS, _COLUMNS = 1, 2  # axes of a weight `1 x o x n` that is standardised
+_ROWS, _COLUMNS = 1, 2  # axes of a standardized weight `1 x o x n`
 
 
 @channel_rule("batch_normalisation")
 def batch_normalisation(state: ChannelState, call: TracedCall) -> None:
     """Follow a batch norm of an activation, or of a weight laid out as `1 x o x n`.
 
-    The latter is how weights are standardised: every row by its own mean and deviation. So the
-    columns that are read must stay, unless statistics are those of living channels.
+    The latter standardizes weights, each row by its own mean and deviation. So the columns that
+    are read must stay, unless statistics cover only living channels.
     """
     source = state.source(call.args[0])
     if source is None:
@@ -30,11 +30,11 @@ def batch_normalisation(state: ChannelState, call: TracedCall) -> None:
     in_order = tuple(source.elements.shape) == layout and first_of_run(source.elements) == 0
     if not in_order or not argument(call, 5, "training", default=False):
         return unknown(state, call)
-    # which a later call creates
+    # the role is set by a later call
     rows = state.ledger.carry_along(source.parameter, 0, source.shape[0], None)
     for position, name in ((3, "weight"), (4, "bias")):
         if not _follows(state, argument(call, position, name), rows):
-            return unknown(state, call, "has a weight or a bias that is no parameter")
+            return unknown(state, call, "has a weight or a bias that is not a parameter")
     columns = state.ledger.carry_along(source.parameter, 1, source.shape[1], Role.CONSUMER)
     if state.living:
         entries = np.repeat(columns, layout[_COLUMNS] // len(columns))
@@ -46,7 +46,7 @@ def batch_normalisation(state: ChannelState, call: TracedCall) -> None:
 
 @channel_rule("weight_normalisation")
 def weight_normalisation(state: ChannelState, call: TracedCall) -> None:
-    """Follow weight norm: every row is divided by its length, to which zeros add nothing."""
+    """Follow weight norm, which divides each row by its length, to which zeros add nothing."""
     source = state.source(call.args[0])
     along = argument(call, 2, "dim", default=0)
     if source is None or not source.is_whole or along != 0:
@@ -54,16 +54,16 @@ def weight_normalisation(state: ChannelState, call: TracedCall) -> None:
     length = argument(call, 1, "g")
     rows = state.ledger.carry_along(source.parameter, 0, source.shape[0], None)
     if not _follows(state, length, rows):
-        return unknown(state, call, "has a length that is no parameter")
+        return unknown(state, call, "has a length that is not a parameter")
     state.ledger.divide(source.parameter, str(state.whole_parameter(length)))
     return state.set_source(call.result, source)
 
 
 @channel_rule("product")
 def product(state: ChannelState, call: TracedCall) -> None:
-    """Follow a product; of two parameters of one shape, such as a weight and its mask, the first.
+    """Follow a product; of two parameters of one shape, such as weight and mask, follow one.
 
-    What is zero in it is zero in the product. The other loses what the first loses.
+    Its zeros are zeros of the product. The other parameter loses the same entries.
     """
     trained_first = sorted(call.operands, key=lambda tensor: not tensor.requires_grad)
     sources = [one for tensor in trained_first if (one := state.source(tensor)) is not None]
@@ -76,7 +76,7 @@ def product(state: ChannelState, call: TracedCall) -> None:
 
 
 def _follows(state: ChannelState, tensor: torch.Tensor | None, rows: Ids) -> bool:
-    """Note that a parameter has one entry per row; return whether it is one, or not there."""
+    """Record that a parameter has one entry per row; return whether it does or is None."""
     if tensor is None:
         return True
     source = state.source(tensor)

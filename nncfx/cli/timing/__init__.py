@@ -1,1 +1,1 @@
-"""What `nncfx benchmark` measures, compares with, and prints."""
+"""The measurements, baselines and output of `nncfx benchmark`."""

@@ -1,4 +1,4 @@
-"""A former `nncfx benchmark --json` as the baseline of a new one."""
+"""An earlier `nncfx benchmark --json` as the baseline of a new one."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -49,12 +49,12 @@ _SCHEMA: Final = {
         },
     },
 }
-"""What is read of what `nncfx benchmark --json` prints."""
+"""The parts of the output of `nncfx benchmark --json` that are read."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a former run has measured, and where it is kept."""
+    """The measurements of an earlier run, and where they are stored."""
 
     path: Path
     document: Mapping[str, Any]
@@ -68,8 +68,8 @@ class Change:
         name: file, runtime and batch.
         before_ms: median of the baseline.
         after_ms: median now.
-        is_regression: True where even the lower end of the interval now lies above the upper
-            end of the baseline's by more than the tolerance.
+        is_regression: True if even the lower end of the interval now exceeds the upper end of the
+            baseline's by more than the tolerance.
     """
 
     name: str
@@ -79,15 +79,15 @@ class Change:
 
 
 def changes(found: Sequence[Series], baseline: Baseline, tolerance: float) -> list[Change]:
-    """Return the change of each model that the baseline has measured too.
+    """Return the change of each model that is also in the baseline.
 
-    Models are matched by file name, runtime, batch and threads. Overlapping intervals are no
+    Models are matched by file name, runtime, batch and threads. Overlapping intervals are not a
     regression.
 
     Args:
-        found: measured now.
-        baseline: as `read_baseline` returned it.
-        tolerance: the share by which the time may grow, at least 0.
+        found: the new measurements.
+        baseline: from `read_baseline`.
+        tolerance: the fraction by which the time may grow, at least 0.
 
     Raises:
         ArgumentError: the baseline has none of these models.
@@ -125,11 +125,11 @@ def _spelt(key: tuple[str, str, int, int | None]) -> str:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """Return the baseline that `nncfx benchmark --json` has printed to the file at `path`.
+    """Return the baseline in the file at `path`, the output of `nncfx benchmark --json`.
 
     Raises:
-        ArgumentError: it is of another processor.
-        StorageError: there is no such file, or it is no baseline.
+        ArgumentError: it is from another processor.
+        StorageError: there is no such file, or it is not a baseline.
     """
     if not path.is_file():
         raise StorageError(
@@ -141,13 +141,13 @@ def read_baseline(path: Path) -> Baseline:
         jsonschema.validate(document, _SCHEMA)
     except (ValueError, jsonschema.ValidationError) as error:
         raise StorageError(
-            f"'{path}' is no baseline: {error_text(error).splitlines()[0]}. "
-            "Write one with: nncfx benchmark ... --json"
+            f"'{path}' is not a baseline: {error_text(error).splitlines()[0]}. Write one with: "
+            "nncfx benchmark ... --json"
         ) from error
     here, there = machine_facts().get("processor"), document["machine"]["processor"]
     if here != there:
         raise ArgumentError(
-            f"The baseline '{path}' was measured on '{there}', and this is '{here}'; their "
-            "times do not compare. Measure a baseline here."
+            f"The baseline '{path}' was measured on '{there}', and this is '{here}'; their times "
+            "cannot be compared. Measure a baseline here."
         )
     return Baseline(path, document)

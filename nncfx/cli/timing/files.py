@@ -1,4 +1,4 @@
-"""`nncfx benchmark`: time ONNX files against each other on inputs made from their signatures."""
+"""`nncfx benchmark`: times ONNX files against each other on inputs from their signatures."""
 
 import contextlib
 from collections.abc import Mapping
@@ -35,18 +35,18 @@ class TimingRequest:
     Attributes:
         paths: ONNX files; the others are compared with the first.
         runtimes: names of the runtimes, measured one after the other.
-        batches: sizes of axis 0, measured one after the other; None for the model's own, which
-            is that of `shapes`, else 1, where it is open.
-        shapes: of inputs by name, where axes besides the batch are open; `""` for the only one.
+        batches: sizes of axis 0, measured one after the other; None for the model's own, which is
+            that of `shapes`, else 1, if it is open.
+        shapes: of inputs by name, if axes besides the batch are open; `""` for the only one.
         options: of every session.
-        plan: how long and how carefully.
-        cpus: processors that everything runs on; none for all.
-        energy: also measure the energy of a call, for as long again.
+        plan: how long and how carefully to measure.
+        cpus: processors that everything runs on; empty for all.
+        energy: also measure the energy of a call, in the same time again.
 
     Raises:
         ArgumentError: a runtime does not exist or reads no files.
-        RuntimeFailure: energy is asked for, and the platform does not tell it.
-        MissingExtraError: likewise, and nvidia-ml-py is not installed for the GPU here.
+        RuntimeFailure: energy is requested, and the platform does not report it.
+        MissingExtraError: energy is requested, and nvidia-ml-py is not installed for a GPU.
     """
 
     paths: tuple[Path, ...]
@@ -59,7 +59,7 @@ class TimingRequest:
     energy: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what would fail only after the first measurements."""
+        """Refuse requests that would only fail after the first measurements."""
         for name in self.runtimes:
             _reader(name)
         if self.energy:
@@ -68,13 +68,13 @@ class TimingRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The timing of one file, and how it stands against the first.
+    """The timing of one file, compared with the first.
 
     Attributes:
         path: of the file.
         timing: of its calls.
         verdict: against the first file; None for the first itself.
-        energy: of a call; None where it was not asked for.
+        energy: of a call; None if not requested.
     """
 
     path: Path
@@ -85,13 +85,13 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """The files, measured in turns on one runtime with one batch.
+    """The files, measured alternately on one runtime with one batch.
 
     Attributes:
         runtime: its name.
         version: of the runtime.
         batch: examples in one call.
-        threads: CPU threads of one call; None where the runtime chose.
+        threads: CPU threads of one call; None if the runtime chose.
         comparisons: one for each file.
     """
 
@@ -112,10 +112,10 @@ class Failure:
 
 
 def time_files(request: TimingRequest) -> tuple[list[Series], list[Failure]]:
-    """Return what was measured on each runtime with each batch, and what could not be.
+    """Return the measurements on each runtime with each batch, and the failures.
 
-    A runtime that is missing or refuses a file leaves the others alone. Each file gets random
-    inputs of its own signature (numbers from a fixed seed; zeros for whole numbers and flags).
+    A runtime that is missing or rejects a file does not affect the others. Each file gets random
+    inputs for its own signature (numbers from a fixed seed; zeros for integers and flags).
     """
     found: list[Series] = []
     failures: list[Failure] = []
@@ -131,7 +131,7 @@ def time_files(request: TimingRequest) -> tuple[list[Series], list[Failure]]:
 
 
 def _tell(runtime: str, batch: int | None, request: TimingRequest) -> None:
-    """Say on a terminal what takes so long; a bar that moves would be timed too."""
+    """Print on a terminal what takes so long; a moving bar would affect the timing."""
     console = Console(stderr=True)
     if console.is_terminal:
         seconds = len(request.paths) * (request.plan.seconds + request.plan.warm_up_seconds)
@@ -196,6 +196,6 @@ def _common(examples: Mapping[str, int]) -> int:
         if other != size:
             raise ArgumentError(
                 f"One call of '{first}' computes {size} examples and one of '{name}' {other}; "
-                "they do not compare. Give a --batch that both take, or export them alike."
+                "they cannot be compared. Give a --batch that both take, or export them alike."
             )
     return size

@@ -1,4 +1,4 @@
-"""What the options of `nncfx benchmark` spell."""
+"""Parses the options of `nncfx benchmark`."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,12 @@ from nncfx.errors import ArgumentError
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
-    """Return the shapes by input name that texts such as "x=1x3x224x224" or "1,3,9" spell.
+    """Return shapes by input name from texts such as "x=1x3x224x224" or "1,3,9".
 
-    The name may be left out where a model has one input; it is `""` then.
+    The name can be omitted if a model has one input; it is `""` then.
 
     Raises:
-        ArgumentError: a text is not of this form.
+        ArgumentError: a text has another format.
 
     >>> parse_shapes(["x=1x3x32x32"])
     {'x': (1, 3, 32, 32)}
@@ -33,25 +33,25 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Shape]:
 
 
 def parse_settings(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return the settings that texts such as "computeCapability=8.9" spell.
+    """Return settings from texts such as "computeCapability=8.9".
 
     Raises:
-        ArgumentError: a text is not of this form.
+        ArgumentError: a text has another format.
 
     >>> parse_settings(["mode=max-autotune"])
     (('mode', 'max-autotune'),)
     """
     for text in texts:
         if "=" not in text[1:]:
-            raise ArgumentError(f"--setting {text!r} is no NAME=VALUE.")
+            raise ArgumentError(f"--setting {text!r} is not NAME=VALUE.")
     return tuple((name, value) for name, _, value in (text.partition("=") for text in texts))
 
 
 def parse_cpus(text: str | None) -> tuple[int, ...]:
-    """Return the processors that a text such as "0,2" names; none for None.
+    """Return the processors in a text such as "0,2"; empty for None.
 
     Raises:
-        ArgumentError: the text is no list of numbers.
+        ArgumentError: the text is not a list of numbers.
 
     >>> parse_cpus("0,2")
     (0, 2)
@@ -60,5 +60,5 @@ def parse_cpus(text: str | None) -> tuple[int, ...]:
         return ()
     parts = text.split(",")
     if not all(part.isdecimal() for part in parts):
-        raise ArgumentError(f"--cpus {text!r} is no list of processors. Write --cpus 0,1.")
+        raise ArgumentError(f"--cpus {text!r} is not a list of processors. Write --cpus 0,1.")
     return tuple(map(int, parts))

@@ -1,4 +1,4 @@
-"""What `nncfx benchmark` shows: a table, JSON, and the time of each layer."""
+"""The output of `nncfx benchmark`: a table, JSON, and the time of each layer."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,7 +42,7 @@ def series_table(series: Series) -> Table:
 
 
 def series_json(found: Sequence[Series], failures: Sequence[Failure]) -> dict[str, Any]:
-    """Return all that was measured as JSON types, with the machine and the versions."""
+    """Return all measurements as JSON types, with the machine and the versions."""
     return {
         "machine": machine_facts(),
         "versions": version_facts(),
@@ -69,8 +69,8 @@ def series_json(found: Sequence[Series], failures: Sequence[Failure]) -> dict[st
 def layer_table(profiles: Mapping[Path, Profile], call: str) -> Table:
     """Return the milliseconds of each layer, of several files side by side, slowest first.
 
-    Layers that only later files have follow at the end. With two files the last column is their
-    ratio. A dash stands where a file has no such layer. `call` says of what call, in words.
+    Layers that are only in later files follow at the end. With two files the last column is their
+    ratio. A dash means that a file has no such layer. `call` describes the call, in words.
     """
     title = f"Time of each layer (ms), {call}"
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
@@ -104,17 +104,17 @@ def _title(series: Series) -> str:
 
 
 def _caption(series: Series) -> str | None:
-    """Return what a reader has to know of the measurement, or None where all went well."""
+    """Return notes on the measurement for the reader, or None if all went well."""
     told = []
     timing = series.comparisons[0].timing
     if timing.clock == "cpu":
         held_up = f"{timing.held_up or 0:.0%}"
         told.append(f"CPU time of the one thread; other work held up {held_up} of the calls.")
     if any(item.energy for item in series.comparisons):
-        told.append("mJ: energy of one example, with all else that the devices do.")
+        told.append("mJ: energy of one example, including all else that the devices do.")
     restless = [item.path.name for item in series.comparisons if not item.timing.settled]
     if restless:
-        told.append(f"Not at rest after the warm-up: {', '.join(restless)}.")
+        told.append(f"Not settled after the warm-up: {', '.join(restless)}.")
     if timing.byte_products:
         told.append(f"Products of bytes: {timing.byte_products}.")
     return " ".join(told) or None

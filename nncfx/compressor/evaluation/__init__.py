@@ -1,1 +1,1 @@
-"""How good a model is on data: metrics, splits, comparisons, and who judges."""
+"""Evaluation of models on data: metrics, splits, comparisons, and judgements."""

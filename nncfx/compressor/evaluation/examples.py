@@ -1,4 +1,4 @@
-"""Example inputs of a compression run: where they come from, and one example of them."""
+"""Example inputs of a compression run: their batch size, and single examples."""
 
 from typing import cast
 
@@ -21,7 +21,7 @@ def batch_size(example_inputs: ExampleInputs) -> int:
 def one_example(example_inputs: ExampleInputs) -> ExampleInputs:
     """Return the inputs cut to their first example along axis 0.
 
-    Only tensors as long there as the first one are cut; others are the same for all examples.
+    Only tensors with the same length as the first are cut; others are shared by all examples.
 
     >>> one_example({"x": torch.ones(4, 2), "scale": torch.ones(3)})["x"].shape
     torch.Size([1, 2])

@@ -19,11 +19,11 @@ _DOUBT: Final = 0.05
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Judge:
-    """Counts what models lose, on the data that choose and on those that judge.
+    """Measures the loss of models, on the data that choose and on those that judge.
 
     Attributes:
-        dense: The model that budgets count from.
-        metric: What is counted; higher is better.
+        dense: The reference of the budget.
+        metric: The metric; higher is better.
         validation: The data.
         budget: How far the metric may fall.
         reference: The metric of `dense` on the data that choose.
@@ -42,10 +42,10 @@ class Judge:
         return metric_value(self.metric, model, self.validation.chooses)
 
     def standard_error(self, model: nn.Module, value: float) -> float | None:
-        """Return that of `value` against the dense model's metric; None if it is not known.
+        """Return the standard error of `value` against the dense model's metric; None if unknown.
 
         Args:
-            model: a trial's.
+            model: the model of a trial.
             value: `metric_of(model)`.
         """
         found = self._loss(model, self.validation.chooses, self.reference - value)
@@ -57,11 +57,11 @@ class Judge:
         return finite_metric(self.metric, self.dense, self.validation.judges, "dense")
 
     def judgement(self, model: nn.Module, judged: int) -> tuple[Judgement, float]:
-        """Return what the data that judge say of `model`, and its metric on them.
+        """Return the judgement of `model` on the data that judge, and its metric on them.
 
         Args:
             model: a winner.
-            judged: how many winners were judged, this one included.
+            judged: how many winners were judged, including this one.
         """
         validation = self.validation
         value = metric_value(self.metric, model, validation.judges)
@@ -95,7 +95,7 @@ class Judge:
 def judge_against(
     dense: nn.Module, metric: Metric, validation: Validation, budget: float
 ) -> Judge:
-    """Return what judges models against `dense`, which it measures.
+    """Return a judge of models against `dense`, which it measures.
 
     Raises:
         ArgumentError: the metric of the dense model is not finite on the data that choose.

@@ -1,4 +1,4 @@
-"""Metrics of a model on labelled data: what an accuracy budget is counted in."""
+"""Metrics of a model on labelled data, in which accuracy budgets are measured."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -13,27 +13,27 @@ from nncfx.tracing import run
 from nncfx.tracing.calls.devices import device_of, on_device
 
 Metric: TypeAlias = Callable[[torch.nn.Module, Iterable[Any]], float]
-"""From a model and an iterable of `(inputs, targets)` to a number; higher is better."""
+"""Maps a model and an iterable of `(inputs, targets)` to a number; higher is better."""
 
-# what torch's cross-entropy leaves out of the mean: padding, and pixels of no class
+# torch's cross-entropy excludes these targets from the mean: padding, and unlabelled pixels
 _IGNORED: Final = -100
 
 
 def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
-    """Return the fraction of targets that `model` classifies right (top-1), in [0, 1].
+    """Return the fraction of targets that `model` classifies correctly (top-1), in [0, 1].
 
-    The model is put into eval mode for the count and back afterwards. Outputs are scores of
-    shape `n x classes`, of two classes at least, and targets class numbers of shape `n`; or, with
-    a class for every position, `n x classes x ...` and `n x ...`. Targets of -100, which torch's
-    cross-entropy ignores, are left out. Of an output with `logits`, as those of transformers,
-    these are the scores; there the classes may be last, as they are for tokens.
+    The model is switched to eval mode and back. Outputs are scores of shape `n x classes`, of at
+    least two classes, and targets class numbers of shape `n`; or, with a class for every position,
+    `n x classes x ...` and `n x ...`. Targets of -100, which torch's cross-entropy ignores, are
+    left out. If an output has `logits`, like those of transformers, these are the scores; their
+    classes can also be last, as for tokens.
 
     Returns:
-        The fraction; NaN where a score of a target that counts is NaN, which is no answer.
+        The fraction; NaN if the scores of a counted target contain NaN.
 
     Raises:
-        ArgumentError: the loader gives no target that counts, the outputs are no scores of the
-            targets, or a target is no class.
+        ArgumentError: the loader has no counted target, the outputs are not scores of the targets,
+            or a target is not a class.
     """
     right, total = 0.0, 0
     for batch in loader:
@@ -48,14 +48,14 @@ def accuracy(model: torch.nn.Module, loader: Iterable[Any]) -> float:
 
 
 def right_answers(model: torch.nn.Module, batch: tuple[Any, Any]) -> torch.Tensor:
-    """Return which targets of a batch `model` classifies right, as `accuracy`.
+    """Return which targets of a batch `model` classifies correctly; see `accuracy`.
 
     Returns:
-        Float64 of the targets' shape, on the CPU: 1 for right, 0 for wrong and for what does not
-        count, NaN where a score is.
+        Float64 of the targets' shape, on the CPU: 1 for correct, 0 for wrong and for targets that
+        do not count, NaN if a score is NaN.
 
     Raises:
-        ArgumentError: the outputs are no scores of the targets, or a target is no class.
+        ArgumentError: the outputs are not scores of the targets, or a target is not a class.
     """
     inputs, targets = batch
     device = device_of(model)
@@ -73,24 +73,24 @@ def right_answers(model: torch.nn.Module, batch: tuple[Any, Any]) -> torch.Tenso
 
 
 def counted(targets: torch.Tensor) -> torch.Tensor:
-    """Return which targets count, bool, on the CPU: a loss leaves out those of -100."""
+    """Return which targets count, bool, on the CPU: losses ignore those of -100."""
     return (targets != _IGNORED).cpu()
 
 
 def metric_name(metric: Metric) -> str:
-    """Return how a metric is called in reports and messages."""
-    # A partial or a callable object has no __name__; its class names it well enough.
+    """Return the name of a metric in reports and messages."""
+    # A partial or a callable object has no __name__, so its class is used.
     return getattr(metric, "__name__", type(metric).__name__)
 
 
 def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) -> float:
     """Return the metric of `model` as a plain float, which may be NaN or infinite.
 
-    What takes gradients, and whether torch notes them, is put back as it was.
+    Grad mode and `requires_grad` flags are restored.
 
     Raises:
-        ArgumentError: the metric raised an error, returned something else than a number, or left
-            the model with numbers of another type.
+        ArgumentError: the metric raised an error, returned something other than a number, or
+            changed the dtype of the model.
 
     >>> metric_value(lambda model, loader: torch.tensor([0.5]), torch.nn.Identity(), [])
     0.5
@@ -126,7 +126,7 @@ def metric_value(metric: Metric, model: torch.nn.Module, loader: Iterable[Any]) 
 
 @contextmanager
 def _gradients_as_before(model: torch.nn.Module) -> Iterator[None]:
-    """Put back, at the end, what scripts set for an evaluation and leave: grad mode and flags."""
+    """Restore grad mode and `requires_grad` flags that evaluation scripts change."""
     flags = [(one, one.requires_grad) for one in model.parameters()]
     try:
         with torch.set_grad_enabled(torch.is_grad_enabled()):
@@ -140,32 +140,32 @@ def _gradients_as_before(model: torch.nn.Module) -> Iterator[None]:
 def finite_metric(
     metric: Metric, model: torch.nn.Module, loader: Iterable[Any], which: str
 ) -> float:
-    """Return the metric of `model`, the one that is called `which`.
+    """Return the metric of `model`; `which` names the model in messages.
 
     Raises:
-        ArgumentError: as `metric_value`, or the metric is not finite, or left other weights.
+        ArgumentError: as `metric_value`, or the metric is not finite, or changed the weights.
     """
     before = {name: one.detach().clone() for name, one in model.named_parameters()}
     value = metric_value(metric, model, loader)
     for name, one in model.named_parameters():
         known = before.get(name)
-        # a metric may leave the model on another device
+        # a metric can leave the model on another device
         if known is not None and not torch.equal(known, one.to(known.device)):
             raise ArgumentError(
-                f"The metric '{metric_name(metric)}' changed the values of '{name}', so that no "
-                "two of its numbers are of one model. A metric judges the model and changes "
+                f"The metric '{metric_name(metric)}' changed the values of '{name}', so its "
+                "numbers are not all of one model. A metric judges the model and changes "
                 "nothing: let it change a copy."
             )
     if not math.isfinite(value):
         raise ArgumentError(
-            f"The metric '{metric_name(metric)}' of the {which} model is {value}, and no loss can "
-            "be counted from that. Mend the metric or the model."
+            f"The metric '{metric_name(metric)}' of the {which} model is {value}, and no loss "
+            "can be computed from that. Mend the metric or the model."
         )
     return value
 
 
 def _class_scores(output: object, targets: object) -> torch.Tensor:
-    """Return the scores in an output, classes second; refuse what only broadcasting compares."""
+    """Return the scores in an output, classes second; refuse shapes that only match broadcast."""
     scores = getattr(output, "logits", output)
     advice = "Pass a metric of your own: metric=lambda model, loader: ... (higher is better)."
     if not isinstance(scores, torch.Tensor) or not isinstance(targets, torch.Tensor):

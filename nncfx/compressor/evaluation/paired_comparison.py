@@ -1,4 +1,4 @@
-"""Two models on the same data: how far apart their metrics are, and how surely."""
+"""Compares two models on the same data: the difference of their metrics, and its error."""
 
 import math
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from nncfx.compressor.evaluation.metrics import (
 from nncfx.errors import ArgumentError
 from nncfx.search import Difference, paired_difference
 
-# What a metric grows by where it sees a batch twice: a mean, a root or an F1 score is the same.
+# How a metric grows if it sees a batch twice: not at all for a mean, a root or an F1 score.
 _MEAN: Final = 1.0
 _SUM: Final = 2.0
 
@@ -27,26 +27,26 @@ _SUM: Final = 2.0
 def loss_of(
     model: nn.Module, dense: nn.Module, metric: Metric, batches: Iterable[Any], *, loss: float
 ) -> Difference | None:
-    """Return by how much the metric of `model` is below that of `dense`, and how surely.
+    """Return how much the metric of `model` is below that of `dense`, with its error.
 
-    Both see a batch before the next is read, so that batches may come in any order. Accuracy is
-    compared example by example. Any other metric is compared batch by batch: each batch tells
-    what all would, or, where the metric is a sum, its part of it.
+    Both see a batch before the next is read, so batches can come in any order. Accuracy is
+    compared example by example. Any other metric is compared batch by batch: each batch estimates
+    the total or, if the metric is a sum, its part of it.
 
     Args:
-        model: what has lost.
-        dense: what it is compared with.
+        model: the compressed model.
+        dense: the reference.
         metric: higher is better.
-        batches: what both metrics were counted on.
-        loss: metric of `dense` less that of `model` on all batches.
+        batches: the data of both metrics.
+        loss: metric of `dense` minus that of `model` on all batches.
 
     Returns:
-        The difference, `loss` on the batches, positive where the model is worse; None where the
-        metric cannot be taken of a batch alone, grows with the data but is no sum, or there are
-        fewer than two of what is compared.
+        The difference, `loss` on the batches, positive if the model is worse; None if the metric
+        cannot be computed on a single batch, grows with the data but is not a sum, or fewer than
+        two differences are available.
 
     Source: Wolter, Introduction to Variance Estimation, 2nd edition, 2007, section 2.2: random
-        groups, here the batches, around the estimate of them all.
+        groups, here the batches, around the overall estimate.
     """
     differences: list[float] = []
     weights: list[float] = []
@@ -77,9 +77,9 @@ def loss_of(
 
 
 def reads_data(metric: Metric, model: nn.Module, value: float) -> bool:
-    """Say whether a metric looks at the batches that it is given, `value` being that of some.
+    """Return whether a metric uses the batches that it is given; `value` is its result on some.
 
-    One that judges by data of its own says the same without any.
+    A metric with its own data returns the same value without any batches.
     """
     try:
         return metric_value(metric, model, []) != value
@@ -90,13 +90,13 @@ def reads_data(metric: Metric, model: nn.Module, value: float) -> bool:
 def _by_example(
     model: nn.Module, dense: nn.Module, batch: tuple[Any, Any]
 ) -> tuple[list[float], list[float]]:
-    """Return dense less compressed of each example, the mean over the targets that count.
+    """Return dense minus compressed for each example, the mean over the targets that count.
 
     Returns:
-        The differences, and how many targets each is of; an example without any is left out.
+        The differences, and the number of targets of each; examples without any are left out.
     """
     before, after = (right_answers(one, batch) for one in (dense, model))
-    # an example without positions is one position, and a batch may have no example
+    # an example without positions is one position, and a batch can be empty
     counts, lost = (
         one.unsqueeze(-1).flatten(1).sum(1) for one in (counted(batch[1]), before - after)
     )
@@ -105,7 +105,7 @@ def _by_example(
 
 
 def _targets_in(batch: tuple[Any, Any]) -> float:
-    """Return how much a batch counts: by its targets, as accuracy does."""
+    """Return the weight of a batch: its number of targets, as in accuracy."""
     targets = batch[1]
     if isinstance(targets, torch.Tensor) and targets.numel():
         return targets.numel()

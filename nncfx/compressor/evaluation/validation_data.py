@@ -1,4 +1,4 @@
-"""Which validation batches choose, and which judge what was chosen."""
+"""Divides validation batches into those that choose and those that judge the choice."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,10 +31,10 @@ class Validation:
     Attributes:
         chooses: Batches on which the search judges levels or candidates.
         judges: Batches on which the winner is judged.
-        held_out: Whether `judges` have no part in the choice.
-        data: What `judges` are, in words.
-        note: Why they are not held out, as a sentence; "" where they are.
-        header: What a journal says of the division; empty where there is none.
+        held_out: Whether `judges` take no part in the choice.
+        data: Description of `judges`.
+        note: Why they are not held out, as a sentence; "" if they are.
+        header: The division in the header of a journal; empty if there is none.
     """
 
     chooses: Iterable[Any]
@@ -52,15 +52,15 @@ def divided(
 
     A `testloader` judges, and all of `valloader` chooses. Without one, `valloader` is divided by
     batches: with a share of 1/2, batches 1, 3, 5, ... judge, and 0, 2, 4, ... choose (in general,
-    batch i judges if a multiple of 1 / share lies in (i, i + 1]). A list is divided as it stands;
-    a `DataLoader` over a dataset with indices in the order of the dataset, also one that shuffles;
-    anything else by the order in which it gives its batches, which must be the same every time.
+    batch i judges if a multiple of 1 / share lies in (i, i + 1]). A list is divided in its order;
+    a `DataLoader` over a dataset with indices in the order of the dataset, even if it shuffles;
+    anything else in the order of its batches, which must be the same every time.
 
     Args:
-        valloader: All validation batches, iterable again and again.
+        valloader: All validation batches, iterable repeatedly.
         testloader: Batches that judge. Those of `valloader` itself, or of another loader of its
             whole dataset, are not held out.
-        share: Of the batches of `valloader` that judge, in [0, 1).
+        share: Fraction of the batches of `valloader` that judge, in [0, 1).
         least: How many examples each part must have; with fewer, nothing is divided.
     """
     if testloader is not None and not _is_same(valloader, testloader):
@@ -91,14 +91,14 @@ def divided(
         judges=valloader,
         held_out=False,
         data="valloader",
-        note=f"the model was judged on the data that chose it, since {parts}; what it loses is "
-        "told too low. Give more validation batches, or a testloader.",
+        note=f"the model was judged on the data that chose it, since {parts}; its loss is "
+        "underestimated. Give more validation batches, or a testloader.",
         header={},
     )
 
 
 def examples_in(batches: Iterable[Any]) -> int:
-    """Return how many examples the batches hold; without loading them where that can be told."""
+    """Return the number of examples in the batches; without loading them if possible."""
     if isinstance(batches, DataLoader) and _has_indices(batches):
         whole: Any = batches.dataset
         return min(len(batches) * (batches.batch_size or 1), len(whole))
@@ -106,7 +106,7 @@ def examples_in(batches: Iterable[Any]) -> int:
 
 
 def _is_same(one: Iterable[Any], other: Iterable[Any]) -> bool:
-    """Say whether both are one object, or give the whole of one dataset."""
+    """Return whether both are one object, or iterate over one whole dataset."""
     if one is other:
         return True
     loaders = [loader for loader in (one, other) if isinstance(loader, DataLoader)]
@@ -119,12 +119,12 @@ def _is_same(one: Iterable[Any], other: Iterable[Any]) -> bool:
 
 @final
 class Part:
-    """Those batches of a loader whose positions are on one side of a division.
+    """The batches of a loader that belong to one side of a division.
 
     Args:
-        batches: Gives the same batches in the same order every time.
-        share: Of the batches that judge.
-        judges: Which side this is.
+        batches: Yields the same batches in the same order every time.
+        share: Fraction of the batches that judge.
+        judges: Whether this is the side that judges.
     """
 
     def __init__(self, batches: Iterable[Any], share: float, *, judges: bool) -> None:
@@ -149,7 +149,7 @@ def _judging(position: int, share: float) -> bool:
 
 
 def _parts(batches: Iterable[Any], share: float) -> "_Parts | str":
-    """Return what chooses and what judges, or why there is no division."""
+    """Return the parts that choose and judge, or why there is no division."""
     if isinstance(batches, Sequence):
         return _Parts(*(list(Part(batches, share, judges=side)) for side in (False, True)))
     if isinstance(batches, DataLoader) and _has_indices(batches):
@@ -171,7 +171,7 @@ def _large_enough(parts: _Parts, least: int) -> "_Parts | str":
 
 
 def _has_indices(loader: "DataLoader[Any]") -> bool:
-    """Say whether every example comes once, by its index, in batches of one size."""
+    """Return whether every example comes once, by its index, in batches of one size."""
     data: Any = loader.dataset
     sampler: Any = loader.sampler
     if isinstance(data, IterableDataset) or type(loader.batch_sampler) is not BatchSampler:
@@ -208,7 +208,7 @@ def _subset(loader: "DataLoader[Any]", share: float, *, judges: bool) -> "DataLo
 
 
 def _is_steady(batches: Iterable[Any]) -> bool:
-    """Say whether the first batch is the same in two passes, whatever torch's generators say."""
+    """Return whether the first batch is the same in two passes, for any state of generators."""
     firsts = []
     for seed in (1, 2):
         with torch.random.fork_rng(devices=[]):

@@ -1,1 +1,1 @@
-"""The trials of a run: candidates, how they are made and timed, and which comes next."""
+"""The trials of a run: building, timing and choosing candidates."""

@@ -1,4 +1,4 @@
-"""A candidate of a search, and what it can be measured for."""
+"""A candidate of a search, and its measurements."""
 
 import functools
 import tempfile
@@ -26,12 +26,12 @@ from nncfx.tracing.hooks.store import own_parameters
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CandidateModel:
-    """A compressed model as a `Subject`: objectives ask it for what they count.
+    """A compressed model as a `Subject`, from which objectives get their measurements.
 
     Attributes:
-        model: Runnable, in the working dtype, thinned where channels were pruned.
-        compressed: As the scheme left it, in the compressed dtype, masked but not thinned.
-        thinning: What was removed; None where the scheme prunes no channels.
+        model: Runnable, in the working dtype, with pruned channels removed.
+        compressed: After the scheme, in the compressed dtype, masked but not thinned.
+        thinning: What was removed; None if the scheme prunes no channels.
     """
 
     model: nn.Module
@@ -49,7 +49,7 @@ class CandidateModel:
         return total_macs(trace(self.model, one_example(self.example_inputs)))
 
     def parameters(self) -> float:
-        """Return the number of parameters, zeros included."""
+        """Return the number of parameters, including zeros."""
         return sum(p.numel() for p in own_parameters(self.model))
 
     def throughput(self) -> float:
@@ -73,13 +73,13 @@ class CandidateModel:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CandidateFactory:
-    """Makes candidates out of compressed weights; holds what all candidates of a run share.
+    """Builds candidates from compressed weights; holds what all candidates of a run share.
 
     Attributes:
-        dense: The model that is compressed; never changed.
-        scheme: The scheme, bound to the channels of `dense` where it prunes channels.
-        timer: The stopwatch.
-        example_inputs: What the model is thinned, traced and timed on.
+        dense: The model to compress; never changed.
+        scheme: The scheme, bound to the channels of `dense` if it prunes channels.
+        timer: Measures time.
+        example_inputs: Inputs for thinning, tracing and timing.
     """
 
     dense: nn.Module
@@ -98,7 +98,7 @@ class CandidateFactory:
         )
 
     def candidate(self, compressed: nn.Module) -> CandidateModel:
-        """Return the candidate that a compressed copy of the dense model makes.
+        """Return the candidate for a compressed copy of the dense model.
 
         Raises:
             ThinningError: the thinned model would not equal the masked one.
@@ -126,7 +126,7 @@ class CandidateFactory:
         return model.eval()
 
     def with_state(self, state: Mapping[str, torch.Tensor]) -> nn.Module:
-        """Return a copy of the dense model that holds `state`, in the dtypes of `state`.
+        """Return a copy of the dense model with `state`, in the dtypes of `state`.
 
         Tied parameters stay tied.
         """
@@ -141,13 +141,13 @@ class CandidateFactory:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Factories:
-    """Makes the factory of each scheme; what all of them share is found once.
+    """Builds the factory of each scheme; shared parts are computed once.
 
     Attributes:
-        dense: The model that is compressed; never changed.
+        dense: The model to compress; never changed.
         scheme: The scheme, or a function from a point of a space to its scheme.
         timer: Measures time.
-        example_inputs: What models are thinned, traced and timed on.
+        example_inputs: Inputs for thinning, tracing and timing.
     """
 
     dense: nn.Module
@@ -156,14 +156,14 @@ class Factories:
     example_inputs: ExampleInputs
 
     def __call__(self, point: Point) -> CandidateFactory:
-        """Return what makes candidates by the scheme of a point."""
+        """Return the factory of candidates for the scheme of a point."""
         given = self.scheme
         if not isinstance(given, Scheme):
             given = cast("Callable[[Point], SchemeLike]", given)(point)
         return self.of(given)
 
     def of(self, given: SchemeLike) -> CandidateFactory:
-        """Return what makes candidates by a scheme."""
+        """Return the factory of candidates for a scheme."""
         scheme = as_scheme(given)
         if scheme.is_structured:
             scheme = scheme.bind(self.channels)
@@ -177,11 +177,11 @@ class Factories:
         return analyze_channels(self.dense, self.example_inputs)
 
     def for_workers(self) -> "Factories":
-        """Return the same without a timer, to be passed to another process."""
+        """Return the same without a timer, for another process."""
         return replace(self, timer=NoTimer())
 
 
 def packed_bytes(model: nn.Module, recipes: tuple[ThinRecipe, ...] = ()) -> int:
-    """Return the bytes of a model as a `.nncfx` file; `recipes` tell how it was thinned."""
+    """Return the bytes of a model as a `.nncfx` file; `recipes` describe its thinning."""
     with tempfile.TemporaryDirectory() as folder:
         return save_thinned(Path(folder) / "model.nncfx", model, recipes).size_bytes

@@ -25,9 +25,9 @@ from nncfx.search import (
 )
 
 LEVEL = "level"
-"""The dimension that schemes are applied at, where a space has it."""
+"""The dimension for the level of schemes, if the space has it."""
 SAFE = "safe metric"
-"""The outcome that is bounded where chance moves the metric: less `CAUTION` standard errors."""
+"""The limited outcome if the metric has noise: the metric minus `CAUTION` standard errors."""
 _LIMITED = "metric"
 
 
@@ -40,15 +40,15 @@ def search_by_candidate(
     *,
     warm_start: bool,
 ) -> SpaceResult:
-    """Return the search of the candidate with the best objective that keeps the threshold.
+    """Search for the candidate with the best objective that keeps the threshold.
 
     Args:
         trials: Evaluates candidates.
-        factory_of: From a candidate to what compresses by its scheme.
+        factory_of: Returns the factory for a candidate's scheme.
         journal: The study.
-        space: What can be chosen; a dimension "level" is what schemes are applied at, 0 without.
-        settings: How long to look.
-        warm_start: Whether trials begin with the weights of the nearest one.
+        space: The choices; a dimension "level" is the level of schemes, which is 0 without it.
+        settings: The budget of the search.
+        warm_start: Whether trials start from the weights of the nearest one.
 
     Raises:
         SearchError: as `search_space`.
@@ -86,7 +86,7 @@ def search_by_candidate(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Work:
-    """What a worker does, and all that it needs for that."""
+    """The work of a worker, with everything needed for it."""
 
     trials: Trials
     factory_of: Factories
@@ -111,9 +111,9 @@ def _outcomes(found: Measurement, *, is_noisy: bool) -> dict[str, float]:
 
 
 def _safest_at_least(search: SpaceResult, threshold: float) -> SpaceResult:
-    """Return the search, with the safest trial chosen where none is safely within the budget.
+    """Return the search; if no trial is safely within the budget, choose the safest one.
 
-    There is no dense model among the candidates that could be chosen instead.
+    The candidates contain no dense model that could be chosen instead.
     """
     if search.feasible:
         return search
@@ -128,9 +128,9 @@ def _safest_at_least(search: SpaceResult, threshold: float) -> SpaceResult:
 
 
 def safer(search: SpaceResult) -> SpaceResult | None:
-    """Return the search with the best trial of a higher metric chosen; None where there is none.
+    """Return the search with the best trial of a higher metric chosen; None if there is none.
 
-    For a choice that other data refuse.
+    For a choice that other data reject.
     """
     reached = (search.best.outcomes or {})["metric"]
     refused = {
@@ -150,11 +150,11 @@ def plan_of(
     *,
     is_beside: bool = False,
 ) -> TrialPlan:
-    """Return what the trial of a candidate does, or did, after the trials `before` it.
+    """Return the plan of the trial of a candidate, after the trials `before` it.
 
-    With `near`, the space, it begins with the weights of the nearest trial of which no range lies
-    higher. A trial beside others has no number before it ends, and its weights have a name of the
-    candidate's.
+    With `near`, the space, it starts from the weights of the nearest trial none of whose ranges is
+    higher. A trial in parallel with others has no number before it ends, so its weights are named
+    after the candidate.
     """
     nearest = None if near is None else _nearest(candidate, before, near)
     words = candidate_words(candidate)
@@ -174,7 +174,7 @@ def plan_of_trial(
     factory_of: Factories,
     near: Space | None,
 ) -> TrialPlan:
-    """Return what `trial`, one of `trials`, did."""
+    """Return the plan of `trial`, one of `trials`."""
     return plan_of(
         trial.candidate,
         known_to(trial, trials),

@@ -1,4 +1,4 @@
-"""A stopwatch that times candidates against the dense model on one runtime."""
+"""Times candidates against the dense model on one runtime."""
 
 import json
 import tempfile
@@ -39,27 +39,27 @@ _TIMED: Final = ("ms", "examples/s")
 class CandidateTimer(Closing):
     """Times models on one runtime, each interleaved with the dense model.
 
-    The machine's speed drifts, and a search compares candidates measured minutes apart: so the
-    dense model runs beside every candidate, and what is told is the candidate's advantage over
-    the dense model, counted from the dense model's first latency. Where other work holds up many
-    calls, one thread is timed by its CPU time. A context manager; it owns a temporary folder for
-    the exported files.
+    The machine's speed drifts, and a search compares candidates measured minutes apart. So the
+    dense model is timed with every candidate, and the result is the candidate's advantage over the
+    dense model, relative to the dense model's first latency. If other work delays many calls, one
+    thread is timed by its CPU time. A context manager; it owns a temporary folder for the exported
+    files.
 
     Args:
         dense: the model to compare with.
-        example_inputs: what one timed call takes; throughput counts its axis 0 as examples.
+        example_inputs: the inputs of one timed call; throughput counts its axis 0 as examples.
         runtime: name of the runtime, such as `"onnxruntime"` or `"torch"`.
         seconds: time to spend on each model of a comparison.
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
-        quiet: holds other work of this run still in its body, while times are measured.
-        kept: a file for the dense model's first latency, so that a run that continues after a kill
-            counts from the same; None: it is measured afresh.
+        quiet: pauses other work of this run in its body, while times are measured.
+        kept: a file for the dense model's first latency, so that a resumed run refers to the same
+            value; None: it is measured again.
 
     Raises:
-        ArgumentError: no runtime has that name, or `threads` is below 1.
+        ArgumentError: the runtime is unknown, or `threads` is below 1.
     """
 
-    def __init__(  # noqa: PLR0913 (what is timed, on what, and under which conditions)
+    def __init__(  # noqa: PLR0913 (models, inputs and conditions of the timing)
         self,
         dense: nn.Module,
         example_inputs: ExampleInputs,
@@ -88,39 +88,39 @@ class CandidateTimer(Closing):
         return self._runtime.name
 
     def told(self, objective: Objective) -> str:
-        """Return of what call an objective is that counts time; "" for another."""
+        """Return the call that an objective of time refers to; "" for other objectives."""
         if objective.unit not in _TIMED:
             return ""
         call = call_words(examples_in(self._example_inputs), self._options.threads)
         return f" ({call}, {self.runtime})"
 
     def open(self) -> None:
-        """Build the dense model for the runtime, so that what it refuses is told before trials.
+        """Build the dense model for the runtime, so that failures are reported before trials.
 
         Raises:
             MissingExtraError: the runtime or the exporter is not installed.
             ExportError: the dense model cannot be exported.
-            RuntimeFailure: the runtime refuses it.
+            RuntimeFailure: the runtime rejects it.
         """
         self._dense_session()
 
     def throughput(self, model: nn.Module) -> float:
-        """Return examples per second of `model`: as many as `latency_ms` leaves time for.
+        """Return the examples per second of `model`, from its `latency_ms`.
 
         Raises:
             MissingExtraError: the runtime or the exporter is not installed.
             ExportError: the model cannot be exported.
-            RuntimeFailure: the runtime refuses it.
+            RuntimeFailure: the runtime rejects it.
         """
         return 1000 * examples_in(self._example_inputs) / self.latency_ms(model)
 
     def latency_ms(self, model: nn.Module) -> float:
-        """Return milliseconds of one call of `model`, as if measured when the dense one was.
+        """Return the milliseconds per call of `model`, relative to the dense model's first time.
 
         Raises:
             MissingExtraError: the runtime or the exporter is not installed.
             ExportError: the model cannot be exported.
-            RuntimeFailure: the runtime refuses it.
+            RuntimeFailure: the runtime rejects it.
         """
         reference = self._dense_latency_ms()
         if model is self._dense:
@@ -134,7 +134,7 @@ class CandidateTimer(Closing):
         Raises:
             MissingExtraError: the runtime or the exporter is not installed.
             ExportError: the model cannot be exported.
-            RuntimeFailure: the runtime refuses it.
+            RuntimeFailure: the runtime rejects it.
         """
         plan = TimingPlan(seconds=self._seconds if seconds is None else seconds, clock="auto")
         with self._session_of(model, "candidate") as candidate:
@@ -144,15 +144,15 @@ class CandidateTimer(Closing):
         return times["dense"], times["candidate"]
 
     def layer_times(self, model: nn.Module) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """Return milliseconds by dotted module name, of the dense model and of `model`.
+        """Return milliseconds by dotted module name, for the dense model and for `model`.
 
-        A model that has just been compared is not exported again: it must be as it was then.
-        Both are empty on a runtime whose profile nncfx does not read.
+        The model of the last comparison is not exported again, so it must be unchanged. Both
+        mappings are empty on a runtime whose profile nncfx cannot read.
 
         Raises:
             MissingExtraError: the runtime or the exporter is not installed.
             ExportError: a model cannot be exported.
-            RuntimeFailure: the runtime refuses one.
+            RuntimeFailure: the runtime rejects a model.
         """
         if self._runtime.name != "onnxruntime":
             return {}, {}
@@ -178,7 +178,7 @@ class CandidateTimer(Closing):
         self._folder.cleanup()
 
     def _dense_latency_ms(self) -> float:
-        """Return milliseconds of the dense model, measured once in the life of a run."""
+        """Return the milliseconds of the dense model, measured once per run."""
         if self._reference is None and self._kept is not None and self._kept.exists():
             self._reference = _kept_latency(self._kept)
         if self._reference is None:
@@ -193,13 +193,13 @@ class CandidateTimer(Closing):
 
     def _export(self, model: nn.Module, name: str) -> ExportResult:
         path = Path(self._folder.name) / f"{name}.onnx"
-        # Fixed shapes: quicker to export, and what is timed has one shape anyway.
+        # Fixed shapes: faster to export, and timing uses a single shape anyway.
         written = export_onnx(model, path, self._example_inputs, dynamic_batch=False)
         self._written[name] = ref(model), written
         return written
 
     def _exported(self, model: nn.Module, name: str) -> ExportResult:
-        """Return the last export by this name if it is of `model`, else a new one."""
+        """Return the last export of this name if it is of `model`, else a new one."""
         last = self._written.get(name)
         return last[1] if last and last[0]() is model else self._export(model, name)
 
@@ -214,7 +214,7 @@ class CandidateTimer(Closing):
 
 
 def _kept_latency(path: Path) -> float:
-    """Return the milliseconds kept in `path`; of an earlier version, of any processor.
+    """Return the milliseconds in `path`; files of an earlier version name no processor.
 
     Raises:
         StorageError: the file is damaged, or was measured on another processor.
@@ -224,7 +224,7 @@ def _kept_latency(path: Path) -> float:
         if (there := written.get(name, here)) != here:
             raise StorageError(
                 f"The run in '{path.parent}' measured its latencies on another processor: {name} "
-                f"was {there!r}, here it is {here!r}. They do not compare: go on with it there, "
+                f"was {there!r}, here it is {here!r}. They cannot be compared: continue there, "
                 "or give another folder."
             )
     return decode(float, written.get("latency_ms"), "$.latency_ms")

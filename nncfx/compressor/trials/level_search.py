@@ -27,7 +27,7 @@ def search_by_level(
     *,
     warm_start: bool,
 ) -> SearchResult:
-    """Return the search of the level with the best objective that keeps the threshold.
+    """Search for the level with the best objective that keeps the threshold.
 
     Raises:
         SearchError: as `search_level`.
@@ -58,7 +58,7 @@ def search_by_level(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Work:
-    """What a worker does, and all that it needs for that."""
+    """The work of a worker, with everything needed for it."""
 
     trials: Trials
     factory: CandidateFactory
@@ -72,9 +72,9 @@ class _Work:
 def plan_of(
     level: float, before: Sequence[Trial], factory: CandidateFactory, *, warm_start: bool
 ) -> TrialPlan:
-    """Return what the trial of a level does, or did, after the trials `before` it.
+    """Return the plan of the trial of a level, after the trials `before` it.
 
-    A warm start begins with the weights nearest to `level` that lack nothing which it keeps.
+    A warm start uses the weights of the nearest finished trial of a lower level.
     """
     done = [t for t in before if t.measurement is not None and t.level > 0]
     below = [t for t in done if t.level < level] if warm_start else []

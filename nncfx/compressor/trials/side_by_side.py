@@ -1,4 +1,4 @@
-"""What a trial on a worker leaves to the process that drives the search: whatever takes time."""
+"""The part of a trial that a worker leaves to the driver: measurements of time."""
 
 from typing import Protocol, final
 
@@ -8,10 +8,10 @@ from nncfx.objectives import Objective
 
 
 class Timer(Protocol):
-    """Times models; `CandidateTimer` does, and tells of what call."""
+    """Times models, like `CandidateTimer`, and describes the timed call."""
 
     def told(self, objective: Objective) -> str:
-        """Return of what call an objective is that counts time; "" for another."""
+        """Return the call that an objective of time refers to; "" for other objectives."""
         ...
 
     def throughput(self, model: nn.Module) -> float:
@@ -24,15 +24,15 @@ class Timer(Protocol):
 
 
 class TimedElsewhere(BaseException):
-    """An objective has asked for a time where none can be measured, beside other trials."""
+    """Raised when an objective needs a time, which a worker in parallel cannot measure."""
 
 
 @final
 class NoTimer:
-    """Stands for the timer on a worker, where other work would spoil what is measured."""
+    """Replaces the timer on a worker, where other work would disturb measurements."""
 
     def told(self, objective: Objective) -> str:
-        """Return "": a worker tells nothing."""
+        """Return "": a worker measures no time."""
         del objective
         return ""
 

@@ -27,15 +27,15 @@ _STEPS: Final = "step_metrics"
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrialPlan:
-    """What one trial is to do.
+    """The plan of one trial.
 
     Attributes:
-        place: How progress calls it.
-        name: Of the weights that it leaves.
-        factory: Gives what compresses by the scheme of the trial.
-        level: What the scheme is applied at.
-        start: The trial with whose weights recovery begins; None: with the dense model's.
-        finished: What the journal keeps of the trials before that ended well.
+        place: Its name in progress messages.
+        name: Of its saved weights.
+        factory: Builds candidates for the scheme of the trial.
+        level: The level of the scheme.
+        start: The trial with whose weights recovery starts; None: the dense model's.
+        finished: The journal's records of earlier trials that were successful.
     """
 
     place: str
@@ -49,21 +49,21 @@ class TrialPlan:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Trials:
-    """Evaluates what a search proposes.
+    """Evaluates the candidates of a search.
 
     Attributes:
-        recovery: How accuracy is recovered.
-        objective: What is improved.
-        data: What recovery works with.
-        states: Where the weights are kept.
-        narrator: Told what happens.
-        metric: How the metric is called.
-        threshold: The metric that the search asks for.
+        recovery: The recovery method.
+        objective: The objective.
+        data: The data for recovery.
+        states: Stores the weights.
+        narrator: Reports progress.
+        metric: The name of the metric.
+        threshold: The metric that the search requires.
         reference: The metric of the dense model.
         stop_hopeless: Whether trials without prospect of the threshold end early.
-        standard_error: Tells, of a model and its metric, that of the metric against the dense
-            model's; None where the budget has a margin of its own, and noise is not looked at.
-        executor: What evaluates several trials at the same time, if anything does.
+        standard_error: Returns, for a model and its metric, the standard error against the dense
+            model's metric; None if the budget has its own margin, and noise is ignored.
+        executor: Evaluates several trials at the same time; optional.
     """
 
     recovery: Recovery
@@ -89,11 +89,11 @@ class Trials:
         return measurement
 
     def begun(self, plan: TrialPlan) -> Measurement:
-        """Do on a worker what can be done there; an objective that takes time is NaN then."""
+        """Run the part of a trial for a worker; an objective that measures time is NaN then."""
         return self._measured(plan)
 
     def ended(self, plan: TrialPlan, measurement: Measurement) -> Measurement:
-        """Return what a worker has `begun`, with the objective that was left to this process."""
+        """Return the measurement of a worker, with an objective that this process must measure."""
         if math.isnan(measurement.objective):
             self._progress(plan)(f"measuring {self.objective.name}")
             objective = self.objective.evaluate(self.chosen(plan))
@@ -102,13 +102,13 @@ class Trials:
         return measurement
 
     def for_workers(self) -> "Trials":
-        """Return the same, silent, to be passed to another process."""
+        """Return the same, without progress messages, for another process."""
         return dataclasses.replace(self, narrator=SilentNarrator(), executor=None)
 
     def dense(self, factory: CandidateFactory, journal: Study) -> Measurement:
         """Return the measurement of the dense model, from the journal if it is there."""
         if journal.trials and journal.trials[0].measurement is not None:
-            self.narrator.found(f"going on after {len(journal.trials) - 1} trials")
+            self.narrator.found(f"continuing after {len(journal.trials) - 1} trials")
             return journal.trials[0].measurement
         self.narrator.now(f"measuring {self.objective.name} of the dense model")
         candidate = factory.uncompressed()
@@ -121,12 +121,12 @@ class Trials:
         return dense
 
     def chosen(self, plan: TrialPlan) -> CandidateModel:
-        """Return the candidate that a trial left; if its weights are lost, it is done again."""
+        """Return the candidate of a trial; if its weights are lost, the trial is run again."""
         factory = plan.factory()
         return factory.candidate(self._compressed(plan, factory))
 
     def _compressed(self, plan: TrialPlan, factory: CandidateFactory) -> nn.Module:
-        """Return what a finished trial left, or what it leaves when it is done again."""
+        """Return the compressed model of a trial, from its weights or by running it again."""
         try:
             return factory.with_state(self.states.load(plan.name))
         except SearchError as error:
@@ -157,7 +157,7 @@ class Trials:
         candidate = factory.candidate(recovered.compressed)
         metrics = [record.metric for record in recovered.history]
         details: dict[str, JSONValue] = {**_counts(candidate), _STEPS: list[JSONValue](metrics)}
-        # step 0 of every recovery is compression without training: direct, if it began dense
+        # step 0 of every recovery compresses without training: directly, if it started from dense
         start = plan.start
         details |= {"direct_metric": metrics[0]} if start is None else {"start": start.name}
         error = None
@@ -186,7 +186,7 @@ class Trials:
     def _stop(self, steps: Sequence[StepRecord], finished: Sequence[Mapping[str, Any]]) -> bool:
         return should_stop_early(
             [record.metric for record in steps],
-            # journals of nncfx 0.1 have none
+            # journals of nncfx 0.1 do not have steps
             [trial[_STEPS] for trial in finished if _STEPS in trial],
             threshold=self.threshold,
             reference=self.reference,
@@ -194,7 +194,7 @@ class Trials:
 
 
 def _counts(candidate: CandidateModel) -> dict[str, JSONValue]:
-    """Return what a journal keeps of a candidate, whatever is improved."""
+    """Return what a journal records about a candidate, for any objective."""
     return {
         "parameters": candidate.parameters(),
         "nonzero": nonzero_parameters(candidate.compressed),

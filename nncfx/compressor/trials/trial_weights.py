@@ -1,4 +1,4 @@
-"""The weights of each trial, kept until the search has chosen one."""
+"""The weights of each trial, kept until the search has made its choice."""
 
 import hashlib
 import json
@@ -21,8 +21,8 @@ _DIGEST: Final = "sha256"
 class TrialStates:
     """State dicts by name: files in a folder, or in memory when there is no folder.
 
-    A search that resumes finds the weights of its finished trials here. Files are safetensors,
-    so that reading them executes nothing.
+    A resumed search finds the weights of its finished trials here. Files are in safetensors
+    format, so reading them executes no code.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -30,8 +30,8 @@ class TrialStates:
         self._memory: dict[str, dict[str, torch.Tensor]] = {}
 
     def save(self, name: str, state: dict[str, torch.Tensor]) -> None:
-        """Keep `state` under `name`, such as "level-0.5"."""
-        # A clone each: safetensors refuses tensors that share memory.
+        """Save `state` under `name`, such as "level-0.5"."""
+        # Cloned, because safetensors rejects tensors that share memory.
         tensors = {key: value.detach().cpu().clone() for key, value in state.items()}
         if self._folder is None:
             self._memory[name] = tensors
@@ -41,11 +41,11 @@ class TrialStates:
             save_file(whole, draft, {_DIGEST: _digest(whole)})
 
     def load(self, name: str) -> dict[str, torch.Tensor]:
-        """Return the weights that were kept under `name`.
+        """Return the weights saved under `name`.
 
         Raises:
             SearchError: there are none, or their file is damaged.
-            OSError: the file is there and cannot be read.
+            OSError: the file exists and cannot be read.
         """
         if self._folder is None:
             if name in self._memory:

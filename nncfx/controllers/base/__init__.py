@@ -1,1 +1,1 @@
-"""What every algorithm shares: builder, controller, schedulers, losses, statistics."""
+"""Base classes of all algorithms: builder, controller, schedulers, losses, statistics."""

@@ -1,4 +1,4 @@
-"""Builders: they plan the insertions of one algorithm and touch nothing."""
+"""Builders, which plan the insertions of one algorithm without changing the model."""
 
 import abc
 import importlib
@@ -33,10 +33,10 @@ class Builder(abc.ABC, Generic[C]):
 
     @abc.abstractmethod
     def plan(self, model: NNCFNetwork) -> Sequence[Insertion]:
-        """Return the insertions for the wrapped `model`: the same ones at every call.
+        """Return the insertions for the wrapped `model`, the same at every call.
 
-        A plan is data: neither the model nor its hooks change before the insertions are
-        registered and committed.
+        A plan is data: the model and its hooks do not change until the insertions are registered
+        and committed.
 
         Raises:
             CompressionError: the algorithm finds nothing to work on.
@@ -44,10 +44,10 @@ class Builder(abc.ABC, Generic[C]):
 
     @abc.abstractmethod
     def controller(self, model: NNCFNetwork, insertions: Sequence[Insertion]) -> Controller:
-        """Return the handle of the committed `insertions`, with the initial level applied."""
+        """Return the controller of the committed `insertions`, with the initial level applied."""
 
     def considered(self, model: NNCFNetwork) -> list[Operation]:
-        """Return the operations within the target scopes, if any, and outside the ignored ones."""
+        """Return the operations within target scopes (if given) and outside ignored scopes."""
         graph = model.nncf.graph
         targets = self.config.target_scopes
         wanted = graph.operations if targets is None else graph.select(targets)
@@ -61,9 +61,9 @@ _builders: dict[str, tuple[type[AlgorithmConfig], type[Builder[Any]]]] = {}
 
 
 def register_algorithm(config: type[AlgorithmConfig]) -> Callable[[type[B]], type[B]]:
-    """Return the class decorator that makes a builder known as the one for `config`.
+    """Return a class decorator that registers a builder for `config`.
 
-    The config's `algorithm` becomes a name that a config file may use.
+    Config files can then use the config's `algorithm` as a name.
 
     Raises:
         ArgumentError: another algorithm has that name.
@@ -86,19 +86,19 @@ def register_algorithm(config: type[AlgorithmConfig]) -> Callable[[type[B]], typ
 
 
 def unregister_algorithm(algorithm: str) -> None:
-    """Forget config and builder of `algorithm`; nothing happens if none is known."""
+    """Remove config and builder of `algorithm`, if registered."""
     _builders.pop(algorithm, None)
     unregister_algorithm_config(algorithm)
 
 
 def registered_algorithms() -> tuple[str, ...]:
-    """Return the names of the algorithms that can be built, sorted; packages' own among them."""
-    algorithm_configs()  # finds those of installed packages
+    """Return the sorted names of all available algorithms, including those of other packages."""
+    algorithm_configs()  # discovers algorithms of installed packages
     return tuple(sorted({*BUILT_IN, *_builders}))
 
 
 def builder_for(config: AlgorithmConfig) -> Builder[Any]:
-    """Return a builder that plans what `config` says.
+    """Return the builder for `config`.
 
     Raises:
         ArgumentError: no builder is registered for that algorithm.

@@ -24,25 +24,25 @@ class CompositeScheduler(Scheduler):
             self.put(name, part)
 
     def put(self, name: str, part: Scheduler) -> None:
-        """Pass calls on to `part` as that of the algorithm `name`."""
-        # what a part sees is a call of the whole
+        """Pass calls on to `part`, the scheduler of the algorithm `name`."""
+        # the composite is watched instead
         part.watch = None
         self.parts[name] = part
 
     def go_on_from(self, part: Scheduler) -> None:
-        """Take the counts of `part`, which was loaded by itself: calls count for all parts."""
+        """Take over the counts of `part`, which was loaded on its own."""
         self.current_epoch, self.current_step = part.current_epoch, part.current_step
 
     @property
     @override
     def level(self) -> float:
-        """The highest level of the parts; 0 without any."""
+        """The highest level of the parts; 0 without parts."""
         return max((part.level for part in self.parts.values()), default=0.0)
 
     @property
     @override
     def final_level(self) -> float:
-        """The highest final level of the parts; 0 without any."""
+        """The highest final level of the parts; 0 without parts."""
         return max((part.final_level for part in self.parts.values()), default=0.0)
 
     @override

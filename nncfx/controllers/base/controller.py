@@ -1,4 +1,4 @@
-"""Controllers: the handles of applied algorithms."""
+"""Controllers, the handles of applied algorithms."""
 
 import abc
 import contextlib
@@ -35,13 +35,12 @@ class Controller(abc.ABC):
     """The handle of an algorithm that was applied to a model.
 
     Attributes:
-        model: The wrapped model; that of a finished one may be plain.
-        algorithm: The name of the algorithm, as the config spells it.
-        configs: The configs of the algorithms behind this handle, scopes merged in.
-        scheduler: Sets the level during training; each algorithm with a level puts its own
-            here.
-        compression_loss: What the algorithm adds to the loss of the task.
-        has_level, needs_loss: Whether a level can be set; whether training has to add the loss.
+        model: The wrapped model; can be plain if compression is finished.
+        algorithm: The name of the algorithm in configs.
+        configs: The configs of the algorithms of this controller, with scopes merged in.
+        scheduler: Sets the level during training; each algorithm with a level has its own.
+        compression_loss: The loss that the algorithm adds to the loss of the task.
+        has_level, needs_loss: Whether a level can be set; whether training must add the loss.
     """
 
     has_level: bool = True
@@ -64,7 +63,7 @@ class Controller(abc.ABC):
             self.scheduler = EpochScheduler(self, BaselineSchedule(target=0.0), 0)
 
     def _carry(self) -> None:
-        """Let how far the schedule has come travel with the masks, in the `state_dict`."""
+        """Save the state of the schedule with the masks, in the model's `state_dict`."""
         self._carried = (
             self.model.nncf.carry(self.algorithm, self)
             if isinstance(self.model, NNCFNetwork)
@@ -72,23 +71,23 @@ class Controller(abc.ABC):
         )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the attributes of the original; the copy of its model is this one's."""
+        """Restore the attributes, and register with the copy of the model."""
         self.__dict__.update(state)
         self._carry()
 
-    if not TYPE_CHECKING:  # it would make every name a known one
+    if not TYPE_CHECKING:  # for type checkers it would make every attribute valid
 
         def __getattr__(self, name: str) -> object:
-            """Raise AttributeError, with the name that one of NNCF's has here."""
+            """Raise AttributeError, which names the equivalent of an attribute of NNCF."""
             found = inspect.getattr_static(type(self), name, None)
-            if isinstance(found, property):  # whose own AttributeError brought us here
+            if isinstance(found, property):  # its own AttributeError led here
                 return found.__get__(self)
             text = f"'{type(self).__name__}' object has no attribute '{name}'.{instead_of(name)}"
             raise AttributeError(text, name=name, obj=self)
 
     @property
     def parts(self) -> Mapping[str, "Controller"]:
-        """The controllers by algorithm: itself, or those that it is made of."""
+        """The controllers by algorithm, which are this one itself or its parts."""
         return {self.algorithm: self}
 
     def __getitem__(self, algorithm: str) -> "Controller":
@@ -107,7 +106,7 @@ class Controller(abc.ABC):
 
     @property
     def scheduler(self) -> Scheduler:
-        """Sets the level during training; put another one here to follow it instead."""
+        """The scheduler that sets the level during training; assign another to replace it."""
         return self._scheduler
 
     @scheduler.setter
@@ -121,15 +120,15 @@ class Controller(abc.ABC):
 
     @property
     def level(self) -> float:
-        """How strongly the model is compressed, in [0, 1): what holds, not what was asked for.
+        """The strength of compression in [0, 1), as reached, not as requested.
 
-        Setting it asks for a level, which `target_level` then is, and computes the masks again,
-        even if the number stays the same.
+        Setting it changes `target_level` and computes the masks again, even if the number stays
+        the same.
 
         Raises:
-            ArgumentError: when set to a number that is not in [0, 1), or on an algorithm that
-                has no level to set.
-            GraphError: when set, where modules have other names than when they were compressed.
+            ArgumentError: when set to a number that is not in [0, 1), or for an algorithm that
+                has no level.
+            GraphError: when set, if modules have other names than when they were compressed.
         """
         return self._level_now()
 
@@ -150,7 +149,7 @@ class Controller(abc.ABC):
 
     @property
     def target_level(self) -> float:
-        """The level that was asked for last; widths and whole units may not allow it exactly."""
+        """The level requested last, which may not be reached exactly, due to whole units."""
         return self._target_now()
 
     def _level_now(self) -> float:
@@ -164,13 +163,13 @@ class Controller(abc.ABC):
             self._epoch_begun(epoch)
 
     def _epoch_begun(self, epoch: int) -> None:  # noqa: B027 (most algorithms do nothing)
-        """Do what `epoch` needs beside a level."""
+        """Do what `epoch` needs besides setting a level."""
 
     def _check_resumed(self) -> None:
-        """Refuse to begin a schedule on tensors that belong to a later part of it.
+        """Refuse to begin a schedule with tensors from a later part of it.
 
         Raises:
-            CompressionError: they were loaded without the state of the schedule.
+            CompressionError: the tensors were loaded without the state of the schedule.
         """
         if not self._carried.is_behind or self.scheduler.current_epoch >= 0:
             return
@@ -178,7 +177,7 @@ class Controller(abc.ABC):
             raise CompressionError(
                 f"The model has taken tensors of '{self.algorithm}' from a state_dict that does "
                 "not say how far its schedule had come, and training would begin it again at "
-                f"level {self.level:.3g}. Load controller.state_dict() of the same time by "
+                f"level {self.level:.3g}. Load controller.state_dict() of the same time with "
                 "controller.load_state_dict, or set controller.level to begin there."
             )
 
@@ -192,28 +191,28 @@ class Controller(abc.ABC):
         return self.compression_loss()
 
     def compression_stage(self) -> CompressionStage:
-        """Return how far the schedule has come; compare checkpoints of one stage only."""
+        """Return the stage of compression; compare only checkpoints of the same stage."""
         return CompressionStage.of(self.target_level, self.scheduler.final_level)
 
     def initialize(self) -> None:  # noqa: B027 (as below)
-        """Find what a fresh model starts from without data; a state that is loaded holds it."""
+        """Initialize a fresh model without data; not needed if a state is loaded."""
 
     def calibrate(self, batches: Iterable[Any]) -> None:  # noqa: B027 (most algorithms need none)
-        """Find from `batches` what the algorithm starts from."""
+        """Initialize the algorithm from `batches`."""
 
     def strip(self) -> nn.Module:
-        """Return a copy of the model with the compression baked in and nothing of it learned.
+        """Return a copy of the model with the compression baked in.
 
-        It is a plain module of the original class, without a trace of nncfx. Where hooks change
-        activations, as quantizers do, a plain module has no place for them, and the copy is still
-        wrapped: masks and the like are baked into its weights, and the quantizers of weights and
-        activations stay, as constants. It runs and can be exported either way, in the mode that
-        the model is in.
+        The copy is a plain module of the original class without nncfx, unless hooks change
+        activations, as quantizers do, for which a plain module has no place. Then the copy is
+        still wrapped: masks etc. are baked into its weights, and the quantizers of weights and
+        activations stay as constants. The copy has the mode of the model, and can be run and
+        exported in both cases.
 
         Raises:
             GraphError: modules have other names than when they were compressed.
         """
-        if not isinstance(self.model, NNCFNetwork):  # as nncfx.load returns a finished one
+        if not isinstance(self.model, NNCFNetwork):  # a finished model from nncfx.load
             return copy_of(self.model)
         check_places(self.model.nncf.hooks, self.model)
         if self.compression_stage() != CompressionStage.FULLY_COMPRESSED:
@@ -228,26 +227,26 @@ class Controller(abc.ABC):
         return baked
 
     def _before_strip(self) -> None:  # noqa: B027 (most algorithms do nothing)
-        """Bring the hooks up to date with the weights as they are now."""
+        """Update the hooks for the present weights."""
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Let the model compute in the body as `strip()` has it; training continues unchanged."""
+        """Let the model compute what `strip()` returns, within the context."""
         yield
 
     def prepare_for_export(self) -> nn.Module:
-        """Return the copy to export: what `strip` returns, in evaluation mode."""
+        """Return the copy of `strip` in evaluation mode."""
         return self.strip().eval()
 
     def _settle(self, model: NNCFNetwork) -> None:  # noqa: B027 (most algorithms do nothing)
-        """Make constants of what the algorithm still learns in `model`, a copy of its own."""
+        """Turn what the algorithm learns into constants in `model`, a copy."""
 
     def distributed(self) -> None:
-        """Make all processes start alike: as rank 0, in the tensors of hooks and in the schedule.
+        """Copy the tensors of hooks and the schedule from rank 0 to all processes.
 
-        Call it once, after `torch.distributed` is initialized; masks and scores are then moved by
-        the same schedules and gradients everywhere. Where FSDP2 or tensor parallel shards the
-        model, what hooks learn is not part of that, and its gradients are averaged from here on.
+        Call it once, after `torch.distributed` is initialized; masks and scores then change by the
+        same schedules and gradients in all processes. If FSDP2 or tensor parallelism shards the
+        model, parameters of hooks are not sharded, and their gradients are averaged from then on.
 
         Raises:
             ArgumentError: `torch.distributed` is not initialized.
@@ -269,10 +268,10 @@ class Controller(abc.ABC):
         average_gradients(self.model)
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Return groups for an optimizer: the model's parameters, and those of the algorithms.
+        """Return optimizer groups of the model's parameters and of those of the algorithms.
 
-        The latter learn at `lr` times the `compression_lr_multiplier` of their algorithm, without
-        weight decay, which would pull them towards compression.
+        The latter have a learning rate of `lr` times the `compression_lr_multiplier` of their
+        algorithm, and no weight decay, which would pull them towards compression.
 
         >>> import torch, nncfx
         >>> model = torch.nn.Linear(4, 4)
@@ -292,19 +291,19 @@ class Controller(abc.ABC):
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """The weights that the traced forward does not read, so that no hook stands there."""
+        """The weights that the traced forward does not read, which have no hooks."""
         assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
         return unread_weights(self.model)
 
     @abc.abstractmethod
     def statistics(self) -> Statistics:
-        """Return what has been done to the model so far."""
+        """Return statistics of the compression so far."""
 
     def _apply(self, level: float) -> None:
-        """Bring the model to `level`, a number in [0, 1), if the algorithm has one.
+        """Bring the model to `level`, a number in [0, 1), if the algorithm has a level.
 
         Raises:
-            CompressionError: it has one, and does not say how.
+            CompressionError: the algorithm has a level, but does not override this method.
         """
         raise CompressionError(
             f"{type(self).__name__} does not say how it reaches a level of {level}. Define its "
@@ -314,7 +313,7 @@ class Controller(abc.ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return level and scheduler as plain values; masks are in the model's `state_dict`.
 
-        The model's `state_dict` has these values too, so that loading it is enough to continue.
+        The model's `state_dict` contains these values too, so loading it is enough to continue.
         """
         return {
             "algorithm": self.algorithm,
@@ -323,12 +322,12 @@ class Controller(abc.ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take level and scheduler of `state` without touching the masks.
+        """Restore level and scheduler from `state` without changing the masks.
 
-        Load the model's `state_dict` as well: it holds the masks that belong to this level.
+        Load the model's `state_dict` as well, which holds the masks of this level.
 
         Raises:
-            StorageError: `state` is not one of this algorithm and schedule.
+            StorageError: `state` is not a state of this algorithm and schedule.
         """
         source = f"The state of '{self.algorithm}'"
         check_keys(state, CONTROLLER, source)

@@ -1,4 +1,4 @@
-"""A watch on the user's training loop: it warns, once each, of calls that are missing."""
+"""Watch the user's training loop and warn, once each, about missing calls."""
 
 import itertools
 import warnings
@@ -13,21 +13,22 @@ from nncfx.network import NNCFNetwork
 
 
 class TrainingLoopWarning(UserWarning):
-    """The training loop leaves out, or repeats, a call that compression depends on."""
+    """The training loop omits or repeats a call that compression depends on."""
 
 
 _NO_EPOCH = (
-    "The model is being trained, but scheduler.epoch_step() was never called, so that the level "
-    "stays where it began. Call controller.scheduler.epoch_step() at the beginning of each epoch."
+    "The model is being trained, but scheduler.epoch_step() was never called, so the level "
+    "stays where it began. Call controller.scheduler.epoch_step() at the beginning of each "
+    "epoch."
 )
 _NO_FURTHER_EPOCH = (
-    "This epoch has taken more than {count} steps, twice as many as any before, so that the level "
-    "stands still: scheduler.epoch_step() seems to be left out. Call controller.scheduler."
-    "epoch_step() at the beginning of each epoch, not of the first alone."
+    "This epoch has taken more than {count} steps, twice as many as any before, so the level "
+    "does not change: scheduler.epoch_step() seems to be left out. Call "
+    "controller.scheduler.epoch_step() at the beginning of each epoch, not only of the first."
 )
 _NO_GROUPS = (
     "The config multiplies the learning rate of '{multiplied}' (compression_lr_multiplier), but "
-    "the optimizer was not made from controller.parameter_groups(), so that the multiplier has no "
+    "the optimizer was not made from controller.parameter_groups(), so the multiplier has no "
     "effect. Write optimizer = SGD(controller.parameter_groups(lr=0.1))."
 )
 _ONLY_ONCE = (
@@ -37,15 +38,15 @@ _ONLY_ONCE = (
     "schedule end in it."
 )
 _TWICE = (
-    "scheduler.epoch_step() was called twice with no training in between, so that the schedule "
-    "runs ahead of the training. Call it once, at the beginning of each epoch."
+    "scheduler.epoch_step() was called twice with no training in between, so the schedule runs "
+    "ahead of the training. Call it once, at the beginning of each epoch."
 )
 _NO_LOSS = (
     "The model was trained for an epoch without controller.loss(), by which '{algorithm}' works. "
     "Add it to the loss of the task: loss = criterion(model(x), y) + controller.loss()."
 )
 _NOT_ADDED = (
-    "controller.loss() was called, but not differentiated before the optimizer went on, so that "
+    "controller.loss() was called, but not differentiated before the optimizer went on, so "
     "'{algorithm}' has no effect. Add its value to the loss that you call backward() on."
 )
 
@@ -62,22 +63,22 @@ _NEVER: Final = (
 )
 
 _LOADED: Final = 2
-"""A parameter that was written to no more often was initialised or loaded, not trained."""
+"""A parameter written to at most this often was initialized or loaded, not trained."""
 
 _LONGER: Final = 2
-"""An epoch that takes so many times the steps of the longest before is taken for several."""
+"""An epoch with this many times the steps of the longest earlier epoch counts as several."""
 
 
 @final
 class LoopWatch:
-    """Watches for an optimizer's steps, by the version counters of the parameters.
+    """Detects optimizer steps by the version counters of the parameters.
 
-    Calls without any training, as in a test of a schedule, never give a warning.
+    Calls without training, as in a test of a schedule, never cause a warning.
 
     Args:
         model: The model that is trained.
-        algorithm: Whose loss must be added; "" where the loss is zero anyway.
-        multiplied: Algorithms whose parameters have a learning rate of their own.
+        algorithm: The algorithm whose loss must be added; "" if the loss is zero anyway.
+        multiplied: Algorithms whose parameters have their own learning rate.
     """
 
     def __init__(
@@ -100,15 +101,15 @@ class LoopWatch:
 
     @override
     def __getstate__(self) -> dict[str, Any]:
-        # a copy's parameters count anew, and no loss of the original reaches it
+        # a copy's parameters restart their counters, and losses of the original do not reach it
         return self.__dict__ | {"_seen": {}, "_learned": {}, "_is_pending": False}
 
     def groups_are_made(self) -> None:
-        """Note `parameter_groups()`."""
+        """Record a call of `parameter_groups()`."""
         self._multiplied = frozenset()
 
     def epoch_begins(self) -> None:
-        """Note `epoch_step()`."""
+        """Record a call of `epoch_step()`."""
         has_stepped = self._look()
         if self._is_left_out(has_stepped=has_stepped):
             self._warn(_NOT_ADDED)
@@ -126,7 +127,7 @@ class LoopWatch:
         self._is_trained = self._is_pending = False
 
     def step_begins(self, current_epoch: int) -> None:
-        """Note `step()`, at which `current_epoch` holds."""
+        """Record a call of `step()` in `current_epoch`."""
         has_stepped = self._look()
         self._steps += 1
         for message in self._missing(current_epoch, has_stepped=has_stepped):
@@ -134,7 +135,7 @@ class LoopWatch:
         self._calls += 1
 
     def loss_is_asked(self, loss: Tensor, current_epoch: int) -> None:
-        """Note `loss()`, which returns `loss`."""
+        """Record a call of `loss()`, which returns `loss`."""
         if torch.compiler.is_compiling():
             return
         has_stepped = self._look()
@@ -147,7 +148,7 @@ class LoopWatch:
             loss.register_hook(self._is_differentiated)  # type: ignore[no-untyped-call]  # torch
 
     def is_stripped(self, current_epoch: int, levels: tuple[float, float]) -> None:
-        """Note that the model is stripped, at the first of `levels` instead of the second."""
+        """Record that the model is stripped at the first of `levels` instead of the second."""
         if self._is_never_called():
             level, final = levels
             self._warn(_NEVER, level=level, final=final)
@@ -155,13 +156,13 @@ class LoopWatch:
         if unheld := self._unheld():
             self._warn(_NOT_HELD, unheld=unheld)
         steps = max(self._steps, self._losses)
-        # of later epochs a longer one is told while it lasts
+        # later epochs that are too long are reported while they run
         if current_epoch == 0 and self._is_trained and steps > 1:
             level, final = levels
             self._warn(_ONLY_ONCE, count=steps, level=level, final=final)
 
     def _is_never_called(self) -> bool:
-        """Return whether a whole training went by without a call that could have told more."""
+        """Return whether the model was trained without any call of the scheduler."""
         if self._calls or self._epochs:
             return False
         written = (one - self._seen.get(key, one) for key, one in self._versions().items())
@@ -171,11 +172,11 @@ class LoopWatch:
         self._is_pending = False
 
     def _is_left_out(self, *, has_stepped: bool) -> bool:
-        """Return whether the optimizer continued without the loss that was asked for."""
+        """Return whether the optimizer stepped without the requested loss."""
         return self._is_pending and has_stepped and bool(self.algorithm)
 
     def _missing(self, current_epoch: int, *, has_stepped: bool) -> Iterator[str]:
-        """Yield what a step or a loss in `current_epoch` says is missing."""
+        """Yield the messages of calls found missing by a step or a loss in `current_epoch`."""
         if self._is_left_out(has_stepped=has_stepped):
             yield _NOT_ADDED
         if not self._is_trained:
@@ -191,18 +192,18 @@ class LoopWatch:
             self._multiplied = frozenset()
 
     def _look(self) -> bool:
-        """Note whether parameters have changed since the last look; return it."""
+        """Record and return whether parameters have changed since the last look."""
         before, self._seen = self._seen, self._versions()
-        # parameters that were frozen in between are in one of the looks only
+        # parameters frozen in between are in only one of the looks
         has_stepped = any(before.get(key, one) != one for key, one in self._seen.items())
-        # what changed before the first call was loaded, not trained
+        # changes before the first call come from loading, not training
         self._is_trained |= has_stepped and (self._calls > 0 or self._epochs > 0)
         return has_stepped
 
     def _unheld(self) -> str:
-        """Return the algorithms whose parameters no optimizer changed since the last look."""
+        """Return the algorithms whose parameters no optimizer has changed since the last look."""
         hooked = learned_parameters(self.model)
-        # what is not held keeps its gradient, since no optimizer sets that to None
+        # parameters outside of any optimizer keep their gradients, since nothing resets them
         unheld = [
             algorithm
             for algorithm, several in hooked.items()
@@ -214,7 +215,7 @@ class LoopWatch:
         return ", ".join(unheld) if self._is_trained else ""
 
     def _versions(self) -> dict[int, int]:
-        # a few will do: an optimizer moves all that it has
+        # a few are enough, since an optimizer changes all its parameters
         parameters = self.model.parameters()
         trained = (one for one in parameters if one.requires_grad and not one.is_inference())
         return {id(one): one._version for one in itertools.islice(trained, 8)}  # noqa: SLF001 (no public counter)
@@ -228,12 +229,12 @@ class LoopWatch:
                 "count": _LONGER * self._longest,
             }
             text = message.format(**(known | values))
-            # the line of the user's loop: above this, the watch, and what calls the watch
+            # the line of the user's loop, above this method, the watch and its caller
             warnings.warn(text, TrainingLoopWarning, stacklevel=4)
 
 
 def learned_parameters(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """Return the parameters of hooks by algorithm, each once, of those that have some."""
+    """Return the parameters of hooks, each once, by algorithms that have any."""
     found: dict[str, dict[nn.Parameter, None]] = {}
     for one in model.nncf.hooks if isinstance(model, NNCFNetwork) else ():
         if parameters := dict.fromkeys(one.hook.parameters()):

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 
 class CompressionLoss(abc.ABC):
-    """What an algorithm adds to the loss of the task; called once per step."""
+    """A loss that an algorithm adds to the loss of the task; called once per step."""
 
     @abc.abstractmethod
     def __call__(self) -> Tensor:
@@ -18,10 +18,10 @@ class CompressionLoss(abc.ABC):
 
 @final
 class ZeroLoss(CompressionLoss):
-    """The loss of an algorithm that adds none.
+    """The zero loss of an algorithm that adds no loss.
 
     Attributes:
-        model: Its first parameter gives the device.
+        model: The model whose first parameter determines the device.
     """
 
     def __init__(self, model: nn.Module) -> None:

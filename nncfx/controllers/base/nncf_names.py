@@ -1,4 +1,4 @@
-"""What NNCF called what here has another name: for the error of whoever brings an old loop."""
+"""Equivalents of NNCF's names, for error messages to users who port code from NNCF."""
 
 import functools
 import inspect
@@ -43,7 +43,7 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
         "get_config": "nncfx.save(path, model): the file holds what load needs",
         "load_from_config": "nncfx.load(path, model)",
         "register_default_init_args": "create_compressed_model(..., calibration_batches=loader)",
-        "torch": "nncfx itself: what nncf.torch had stands there",
+        "torch": "nncfx itself: it has what nncf.torch had",
         "wrap_model": "nncfx.wrap",
         # arguments
         "advanced_parameters": "options=nncfx.quantization.QuantizeOptions(...)",
@@ -71,7 +71,7 @@ _INSTEAD: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def instead_of(name: str) -> str:
-    """Return what NNCF's `name` is called here, as a sentence after a space, or "".
+    """Return a sentence, after a space, with the equivalent of NNCF's `name`, or "".
 
     >>> instead_of("compression_rate")
     " NNCF's 'compression_rate' is here: level, which can be set."
@@ -84,10 +84,10 @@ def instead_of(name: str) -> str:
 def tells_arguments(
     *passed_on: Callable[..., object],
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Let a function that gets an argument of NNCF's say what that is here.
+    """Make a function's error for an argument of NNCF name the equivalent.
 
     Args:
-        passed_on: To which it hands further arguments.
+        passed_on: Functions to which it passes further arguments.
     """
 
     def decorated(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -1,4 +1,4 @@
-"""From the parameters of a config to a scheduler."""
+"""Create schedulers from the parameters of a config."""
 
 import logging
 import math
@@ -28,12 +28,12 @@ _LOGGER: Final = logging.getLogger(__name__)
 def sparsity_scheduler(
     target: HasLevel, params: SparsityParams, reached: Callable[[], float]
 ) -> Scheduler:
-    """Return the scheduler that moves `target` from its present level as `params` say.
+    """Return a scheduler for `target` with the schedule of `params`, from the present level.
 
     Args:
-        target: What is driven; the level asked of it at the call is the initial one.
+        target: The object whose level is set; its present level is the initial level.
         params: The schedule and its numbers.
-        reached: Returns the sparsity that holds at present, for an adaptive schedule.
+        reached: Returns the present sparsity, for an adaptive schedule.
     """
     if unread := params.unread():
         _LOGGER.warning(
@@ -56,8 +56,8 @@ def sparsity_scheduler(
     held, last = schedule.level(freeze), schedule.level(math.inf)
     if held < last:
         _LOGGER.warning(
-            "The masks stand still from 'sparsity_freeze_epoch' %d on, at the level %.3g in place "
-            "of %.3g, to which the schedule would come later. Freeze later, or let it end sooner.",
+            "The masks are frozen from 'sparsity_freeze_epoch' %d on, at the level %.3g instead "
+            "of %.3g, which the schedule would reach later. Freeze later, or let it end sooner.",
             freeze,
             held,
             last,
@@ -68,7 +68,7 @@ def sparsity_scheduler(
 
 
 def sparsity_schedule(initial: float, params: SparsityParams) -> Schedule:
-    """Return the level by epoch, from `initial` on, for every schedule but the adaptive one."""
+    """Return the level by epoch, starting at `initial`, for every schedule except adaptive."""
     goal, epochs = params.sparsity_target, params.sparsity_target_epoch
     if params.schedule == "multistep":
         levels = params.multistep_sparsity_levels

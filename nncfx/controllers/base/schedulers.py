@@ -1,6 +1,6 @@
-"""Schedulers: they count epochs and steps and set the level of a controller.
+"""Schedulers, which count epochs and steps and set the level of a controller.
 
-`epoch_step` is called at the beginning of each epoch, `step` at the beginning of each optimizer
+Call `epoch_step` at the beginning of each epoch and `step` at the beginning of each optimizer
 step, as in NNCF since 1.6.
 """
 
@@ -20,11 +20,12 @@ from nncfx.errors import ArgumentError
 
 @final
 class StepCounter:
-    """Counts optimizer steps within an epoch; the first epoch tells how many make one.
+    """Counts optimizer steps within an epoch; the first epoch determines its length if not given.
 
     Attributes:
-        steps_per_epoch: Optimizer steps in an epoch; None until they are known.
-        counting_epochs: Epochs that only tell how many steps make one: 1, or 0 if it is given.
+        steps_per_epoch: Optimizer steps in an epoch; None until known.
+        counting_epochs: Number of epochs that are used only to count steps: 0 if the number of
+            steps is given, else 1.
     """
 
     def __init__(self, steps_per_epoch: int | None = None) -> None:
@@ -34,13 +35,13 @@ class StepCounter:
 
     @property
     def fraction(self) -> float:
-        """The part of the epoch that has passed, in [0, 1]; 0 while it is not known."""
+        """The passed fraction of the epoch, in [0, 1]; 0 while it is unknown."""
         if self.steps_per_epoch is None:
             return 0.0
         return min(max(self._begun - 1, 0) / self.steps_per_epoch, 1.0)
 
     def begin_epoch(self, *, is_restarted: bool = False) -> None:
-        """Count again; a whole epoch of steps, not a restarted one, tells how many make one."""
+        """Restart the count; a whole, not restarted epoch determines the steps per epoch."""
         if self.steps_per_epoch is None and self._begun > 0 and not is_restarted:
             self.steps_per_epoch = self._begun
         self._begun = 0
@@ -54,21 +55,21 @@ class StepCounter:
         return {"steps_begun": self._begun, "steps_per_epoch": self.steps_per_epoch}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the counts of `state`."""
+        """Restore the counts from `state`."""
         check_kinds(state, {"steps_begun": (int,), "steps_per_epoch": (int, NoneType)})
         self._begun = state["steps_begun"]
         self.steps_per_epoch = state["steps_per_epoch"]
 
 
 class HasLevel(Protocol):
-    """What a scheduler drives: something whose level can be read and set."""
+    """An object whose level a scheduler can read and set."""
 
     level: float
 
 
 @runtime_checkable
 class HasTargetLevel(Protocol):
-    """What may reach less than the level it was set to: it tells that level, too."""
+    """An object that may not reach the level it was set to, and also has that level."""
 
     @property
     def target_level(self) -> float:
@@ -81,12 +82,12 @@ class Scheduler(abc.ABC):
     Attributes:
         current_epoch: Epochs begun, minus one: -1 before the first.
         current_step: Optimizer steps begun, minus one: -1 before the first.
-        watch: Is told of every call; None where nobody watches.
-        is_restarted: Whether the current epoch has begun before, as in a training that was killed
-            within it: it counts once, and its steps again.
-        is_held: Whether epochs and steps are only counted, and the level stays as it is.
-        on_epoch: Is called with `schedule_epoch`, after the level is set.
-        before: Is called before an epoch or a step is counted, and may refuse it.
+        watch: Notified of every call; None if there is no watch.
+        is_restarted: Whether the current epoch was begun before, as in a training that was killed
+            within it; the epoch then counts once, and its steps are counted again.
+        is_held: Whether epochs and steps are only counted, without changing the level.
+        on_epoch: Called with `schedule_epoch`, after the level is set.
+        before: Called before an epoch or a step is counted; can raise an error.
     """
 
     def __init__(self) -> None:
@@ -101,7 +102,7 @@ class Scheduler(abc.ABC):
     @property
     @abc.abstractmethod
     def level(self) -> float:
-        """The level that holds now."""
+        """The present level."""
 
     @property
     @abc.abstractmethod
@@ -110,13 +111,13 @@ class Scheduler(abc.ABC):
 
     @property
     def schedule_epoch(self) -> int:
-        """The epoch of the schedule that holds: the current one, unless that one only counts."""
+        """The present epoch of the schedule, which excludes epochs used only to count steps."""
         return self.current_epoch
 
     def epoch_step(self, next_epoch: int | None = None) -> None:
-        """Begin an epoch: the next one, or `next_epoch`, and set its level.
+        """Begin the next epoch, or `next_epoch`, and set its level.
 
-        The current one begins again, as after a checkpoint within it.
+        If it is the current epoch, it begins again, as after a checkpoint within it.
 
         Raises:
             ArgumentError: `next_epoch` is negative.
@@ -134,7 +135,7 @@ class Scheduler(abc.ABC):
             self.on_epoch(self.schedule_epoch)
 
     def step(self, next_step: int | None = None) -> None:
-        """Begin an optimizer step: the next one, or `next_step`.
+        """Begin the next optimizer step, or `next_step`.
 
         Raises:
             ArgumentError: `next_step` is negative.
@@ -148,11 +149,11 @@ class Scheduler(abc.ABC):
             self._on_step()
 
     def hold(self) -> None:
-        """Leave the level to whoever sets it: from now on only count."""
+        """Stop setting the level, and only count from now on."""
         self.is_held = True
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counts as plain values that JSON can hold."""
+        """Return the counts as plain values that JSON can represent."""
         return {
             "current_epoch": self.current_epoch,
             "current_step": self.current_step,
@@ -160,10 +161,10 @@ class Scheduler(abc.ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the counts of `state`; the level of the controller is not touched.
+        """Restore the counts from `state` without changing the level of the controller.
 
         Raises:
-            StorageError: `state` is not one of this scheduler.
+            StorageError: `state` is not a state of this scheduler.
         """
         check_keys(state, self.state_dict(), f"The state of the {type(self).__name__}")
         check_kinds(state, {"current_epoch": (int,), "current_step": (int,), "is_held": (bool,)})
@@ -173,20 +174,20 @@ class Scheduler(abc.ABC):
 
     @abc.abstractmethod
     def _on_epoch(self) -> None:
-        """Do what an epoch needs, after the count."""
+        """Update for a new epoch, after it is counted."""
 
     def _on_step(self) -> None:  # noqa: B027 (most schedules move by epoch only)
-        """Do what a step needs, after the count."""
+        """Update for a new step, after it is counted."""
 
 
 class _ScheduleScheduler(Scheduler):
     """Sets the level of a schedule.
 
-    From `freeze_epoch` on the level stands where the schedule has it at that epoch, and the
-    controller is only touched if it is not there yet: masks are frozen.
+    From `freeze_epoch` on, the level stays at the schedule's level for that epoch. It is set only
+    if the controller does not have it yet, so masks are frozen.
 
     Attributes:
-        target: What it drives.
+        target: The object whose level is set.
         schedule: The level by epoch.
         freeze_epoch: Epoch from which masks are frozen.
     """
@@ -199,7 +200,7 @@ class _ScheduleScheduler(Scheduler):
 
     @property
     def _time(self) -> float:
-        """The epoch of the schedule, with the fraction of it that has passed."""
+        """The epoch of the schedule, plus its passed fraction."""
         return self.schedule_epoch
 
     @property
@@ -229,11 +230,11 @@ class EpochScheduler(_ScheduleScheduler):
 class StepScheduler(_ScheduleScheduler):
     """Sets the level of a schedule at the beginning of each epoch and of each optimizer step.
 
-    The n-th step of an epoch, counted from 0, stands at the fraction n / steps of it. Without
-    `steps_per_epoch` the first epoch keeps its first level and its steps are counted; the
-    schedule begins with the epoch after it.
+    The n-th step of an epoch, counted from 0, is at the fraction n / steps of it. Without
+    `steps_per_epoch` the first epoch keeps the initial level while its steps are counted, and the
+    schedule begins with the next epoch.
 
-    Source: NNCF 2.19, `PolynomialSparsityScheduler`, for what is done where steps are not known.
+    Source: NNCF 2.19, `PolynomialSparsityScheduler`, for unknown numbers of steps.
 
     Attributes:
         steps: The steps within the epoch.
@@ -251,7 +252,7 @@ class StepScheduler(_ScheduleScheduler):
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Optimizer steps in an epoch; None until they are known."""
+        """Optimizer steps in an epoch; None until known."""
         return self.steps.steps_per_epoch
 
     @property
@@ -286,18 +287,18 @@ class StepScheduler(_ScheduleScheduler):
 
 @final
 class AdaptiveScheduler(Scheduler):
-    """Raises the level by a step whenever the sparsity has stayed at it for a while.
+    """Raises the level by a step whenever the sparsity has been at the level for some epochs.
 
-    At each epoch: if the reached sparsity is at least `level - eps`, one more epoch counts; at
-    `patience` of them the level goes up by `increment`, at most to `maximum`.
+    Each epoch in which the reached sparsity is at least `level - eps` is counted; after
+    `patience` such epochs the level increases by `increment`, at most to `maximum`.
 
     Attributes:
-        target: What it drives.
-        reached: Returns the sparsity that holds at present.
-        maximum: The level at the end.
-        increment: What is added at a time.
+        target: The object whose level is set.
+        reached: Returns the present sparsity.
+        maximum: The final level.
+        increment: The step of the level.
         patience: Epochs to wait at a level.
-        eps: How far below the level the reached sparsity may be.
+        eps: Tolerated distance of the reached sparsity below the level.
         freeze_epoch: Epoch from which the level and the masks are frozen.
     """
 
@@ -352,8 +353,8 @@ class AdaptiveScheduler(Scheduler):
         if self.current_epoch >= self.freeze_epoch:
             if self.current_epoch == self.freeze_epoch and self._level < self.maximum:
                 warnings.warn(
-                    f"The adaptive schedule stands still from now on, at level {self._level:.3g} "
-                    f"in place of {self.maximum:.3g}: epoch {self.freeze_epoch} is its "
+                    f"The adaptive schedule is frozen from now on, at level {self._level:.3g} "
+                    f"instead of {self.maximum:.3g}: epoch {self.freeze_epoch} is its "
                     "'sparsity_freeze_epoch'. Give a later one, a larger 'step' or less "
                     "'patience'.",
                     TrainingLoopWarning,
@@ -369,7 +370,7 @@ class AdaptiveScheduler(Scheduler):
 
 
 def asked_of(target: HasLevel) -> float:
-    """Return the level that `target` was set to last, of which less may hold."""
+    """Return the level that `target` was set to last, which it may not have reached."""
     return target.target_level if isinstance(target, HasTargetLevel) else target.level
 
 

@@ -1,4 +1,4 @@
-"""Schedules: the level as a pure function of the epoch.
+"""Schedules, which give the level as a pure function of the epoch.
 
 Letters: `e` epoch (fractional within an epoch), `T` epochs from the first level to the last.
 Source: NNCF 2.19, schedulers of sparsity and pruning.
@@ -18,7 +18,7 @@ class Schedule(Protocol):
     """A level for every epoch."""
 
     def level(self, epoch: float) -> float:
-        """Return the level at `epoch`, counted from 0; fractions lie within an epoch."""
+        """Return the level at `epoch`, counted from 0 and fractional within an epoch."""
 
 
 @final
@@ -31,8 +31,9 @@ class PolynomialSchedule:
         target: Level at epoch T and after.
         epochs: T; 0 means the target from the start.
         power: Exponent, above 0; 1 is a straight line.
-        concave: Whether the level rises fast first: `target - (target - initial) (1 - p)^power`;
-            else last: `initial + (target - initial) p^power`.
+        concave: Whether the level rises faster at first, as
+            `target - (target - initial) (1 - p)^power`, or faster at the end, as
+            `initial + (target - initial) p^power`.
     """
 
     initial: float
@@ -59,7 +60,7 @@ class PolynomialSchedule:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExponentialSchedule:
-    """The density 1 - level falls by the same factor every epoch.
+    """The density 1 - level decreases by the same factor every epoch.
 
     Attributes:
         initial: Level at epoch 0, below 1.
@@ -85,15 +86,15 @@ class MultistepSchedule:
     """A staircase: `levels[i]` from the i-th step on, `levels[0]` before the first.
 
     Attributes:
-        steps: Epochs of the steps, rising.
-        levels: One more than there are steps.
+        steps: Epochs of the steps, ascending.
+        levels: Levels, one more than steps.
     """
 
     steps: tuple[int, ...]
     levels: tuple[float, ...]
 
     def level(self, epoch: float) -> float:
-        """Return the level at `epoch`; a step holds from its own epoch on.
+        """Return the level at `epoch`; a step takes effect at its own epoch.
 
         >>> MultistepSchedule(steps=(2,), levels=(0.1, 0.5)).level(2)
         0.5
@@ -118,7 +119,7 @@ class BaselineSchedule:
 class FunctionSchedule:
     """A user's function from the epoch to the level.
 
-    A plain function of a module survives pickle; a lambda does not.
+    A module-level function can be pickled; a lambda cannot.
 
     Attributes:
         function: Takes the epoch, counted from 0 and fractional within an epoch; returns the
@@ -128,10 +129,10 @@ class FunctionSchedule:
     function: Callable[[float], float]
 
     def level(self, epoch: float) -> float:
-        """Return what the function says.
+        """Return the function's level.
 
         Raises:
-            ArgumentError: it is not a level.
+            ArgumentError: the function does not return a level.
 
         >>> FunctionSchedule(function=lambda epoch: min(0.1 * epoch, 0.5)).level(2)
         0.2
@@ -145,8 +146,8 @@ class BiasedExponentialSchedule:
     """`a exp(-k e) + b`, through three quarters of the target at an eighth of the time.
 
     The three constants follow from `a + b = initial`, `level(T / 8) = 0.75 target` and
-    `level(T) = target`. From a start at or above 5/7 of the target the curve would rise slowly
-    first, or not exist; the level goes in a straight line there.
+    `level(T) = target`. If the initial level is at least 5/7 of the target, the curve would rise
+    slowly at first or not exist, so the level is linear.
 
     Source: arXiv:1808.07471, as NNCF cites it.
 
@@ -190,7 +191,7 @@ class WarmUp:
 
 
 def _progress(epoch: float, epochs: int) -> float:
-    """Return `epoch / epochs` within [0, 1]; 1 where `epochs` is 0."""
+    """Return `epoch / epochs` clipped to [0, 1]; 1 if `epochs` is 0."""
     if epochs < 0:
         raise ArgumentError(
             f"A schedule over {epochs} epochs has no end; the count must be at least 0."
@@ -199,17 +200,17 @@ def _progress(epoch: float, epochs: int) -> float:
 
 
 def _exact(level: float, ends: tuple[float, float], progress: float) -> float:
-    """Return `level`, or at either end of the progress exactly the level that the end names.
+    """Return `level`, but exactly the first or last of `ends` at progress 0 or 1.
 
-    Rounded down by one unit in the last place, a level would zero one weight less.
+    A level that is rounded down by one unit in the last place could zero one weight less.
     """
     return ends[int(progress)] if progress in {0, 1} else min(level, ends[1])
 
 
 def _decay_rate(share: float, at: float) -> float:
-    """Return k > 0 with `(1 - exp(-k at)) / (1 - exp(-k)) = share`, 0 where `share <= at`.
+    """Return k > 0 with `(1 - exp(-k at)) / (1 - exp(-k)) = share`, or 0 if `share <= at`.
 
-    The left side rises with k from `at` to 1, so bisection finds the only root.
+    The left side increases with k from `at` to 1, so bisection finds the only root.
     """
     if share <= at:
         return 0.0

@@ -1,4 +1,4 @@
-"""Average what hooks learn over the processes that share a sharded model."""
+"""Average the gradients of hooks over the processes of a sharded model."""
 
 import warnings
 from typing import Any, Final, final
@@ -16,9 +16,9 @@ _AVERAGED: Final = "_nncf_averaged"
 def average_gradients(model: nn.Module) -> None:
     """Let each backward pass average the gradients of the hooks' parameters over all processes.
 
-    Only where the model is sharded: FSDP2 shards what children of a module hold, and hooks are
-    none, while DistributedDataParallel takes them like all other parameters. Nothing happens with
-    one process, and calling it again changes nothing.
+    This applies only to sharded models: FSDP2 shards parameters of children, and hooks are not
+    children, while DistributedDataParallel handles them like all parameters. With one process
+    nothing happens, and repeated calls have no effect.
     """
     if not (several_processes() and isinstance(model, NNCFNetwork)):
         return
@@ -28,22 +28,22 @@ def average_gradients(model: nn.Module) -> None:
     for parameter in new:
         setattr(parameter, _AVERAGED, True)
         is_learned = parameter.requires_grad
-        hooked: Any = parameter.requires_grad_()  # torch refuses others, which may thaw later
+        hooked: Any = parameter.requires_grad_()  # torch requires it; may be trained later
         hooked.register_post_accumulate_grad_hook(average)
         parameter.requires_grad_(is_learned)
 
 
 def warn_unused_scores(model: nn.Module, algorithm: str) -> None:
-    """Warn that scores that take no gradient any more stop DistributedDataParallel.
+    """Warn that scores which no longer get gradients block DistributedDataParallel.
 
-    Nothing happens with one process, or where the model is sharded: `average_gradients` does not
-    wait for them.
+    Does nothing with one process, or if the model is sharded, because `average_gradients` does
+    not wait for them.
     """
     if several_processes() and not has_shards(model):
         warnings.warn(
-            f"The scores of {algorithm} stand still from now on and take no gradient, for which "
-            "DistributedDataParallel waits in vain. Make it with find_unused_parameters=True, or "
-            "wrap the model again now.",
+            f"The scores of {algorithm} are frozen from now on and get no gradient, but "
+            "DistributedDataParallel waits for one. Make it with find_unused_parameters=True, "
+            "or wrap the model again now.",
             TrainingLoopWarning,
             stacklevel=2,
         )
@@ -51,14 +51,14 @@ def warn_unused_scores(model: nn.Module, algorithm: str) -> None:
 
 @final
 class _Average:
-    """Averages the gradients once, at the end of a backward pass that has changed any."""
+    """Averages the gradients once, at the end of a backward pass that changed any of them."""
 
     def __init__(self, model: nn.Module, parameters: list[nn.Parameter]) -> None:
         self._model, self._parameters = model, parameters
         self._is_queued = False
 
     def __call__(self, _: Tensor) -> None:
-        """Ask for the average when the backward pass ends."""
+        """Queue the averaging for the end of the backward pass."""
         if not self._is_queued and has_shards(self._model):
             self._is_queued = True
             engine: Any = torch.autograd.Variable._execution_engine  # noqa: SLF001 (as DDP does)
@@ -67,7 +67,7 @@ class _Average:
     @torch.no_grad()
     def _average(self) -> None:
         self._is_queued = False
-        # every process averages the same tensors, whichever its own graph has reached
+        # every process must average the same tensors, even those its own graph did not reach
         grads = [
             torch.zeros_like(one) if one.grad is None else one.grad
             for one in self._parameters

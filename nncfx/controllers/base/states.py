@@ -1,4 +1,4 @@
-"""States of controllers and schedulers: plain values, checked before they are taken."""
+"""Check the states of controllers and schedulers before they are loaded."""
 
 from collections.abc import Collection, Mapping
 from types import NoneType
@@ -21,14 +21,15 @@ def check_keys(
     """Check that `state` has exactly the keys `expected`.
 
     Args:
-        state: To be checked.
+        state: The state to check.
         expected: Its keys.
-        source: What `state` is, for the message.
-        mend: What else may help, a sentence.
-        optional: Keys that it may have, too.
+        source: Description of `state`, for the message.
+        mend: A sentence with further advice.
+        optional: Keys that it can have too.
 
     Raises:
-        StorageError: it has not; the message names `source`, the missing and the unexpected keys.
+        StorageError: it has other keys; the message names `source`, the missing and the unexpected
+            keys.
     """
     if not isinstance(state, Mapping):
         raise StorageError(
@@ -45,10 +46,10 @@ def check_keys(
 
 
 def check_kinds(state: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]]) -> None:
-    """Check that values of a `state` that a file held are of the `kinds` asked for.
+    """Check that the values of a `state` from a file have the types `kinds`.
 
     Raises:
-        StorageError: one is not; the message names it.
+        StorageError: a value has another type; the message names it.
     """
     for key, kind in kinds.items():
         value = state[key]
@@ -56,6 +57,6 @@ def check_kinds(state: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]])
         if not isinstance(value, kind) or (isinstance(value, bool) and bool not in kind):
             names = " or ".join("null" if one is NoneType else one.__name__ for one in kind)
             raise StorageError(
-                f"The state is damaged: '{key}' is {str(value)[:40]!r}, where {names} is due. "
-                "Write it again."
+                f"The state is damaged: '{key}' is {str(value)[:40]!r}, where {names} is "
+                "expected. Write it again."
             )

@@ -1,4 +1,4 @@
-"""Statistics of controllers: dataclasses that print as tables and turn into dicts."""
+"""Statistics of controllers, dataclasses that can be printed as tables or turned into dicts."""
 
 import abc
 import dataclasses
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Statistics(abc.ABC):
-    """What an algorithm has done to a model so far.
+    """Statistics of what an algorithm has done to a model so far.
 
     Attributes:
-        unread: Weights that the traced forward did not read, and that the algorithm leaves alone.
+        unread: Weights that the traced forward did not read, which the algorithm ignores.
     """
 
     unread: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def to_str(self) -> str:
-        """Return a table to read."""
+        """Return a readable table."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all numbers as plain values that JSON can hold, nested as the dataclass is."""
+        """Return all values as JSON-compatible data, nested like the dataclass."""
         return dataclasses.asdict(self)
 
     @override
@@ -80,7 +80,7 @@ class CompositeStatistics(Statistics):
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return `rows` under `header` as text, words to the left and numbers to the right.
+    """Return `rows` under `header` as text, with words left-aligned and numbers right-aligned.
 
     >>> print(table(["layer", "level"], [["conv", 0.5]]))
     layer  level

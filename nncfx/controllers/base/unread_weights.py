@@ -1,4 +1,4 @@
-"""Weights that hooks would miss: no traced operation reads them, or training writes to them."""
+"""Find weights that hooks would miss, because they are not read or training writes to them."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -16,12 +16,12 @@ _LOGGER = logging.getLogger(__name__)
 def unread_weights(model: NNCFNetwork, hooked: Collection[str] = ()) -> tuple[str, ...]:
     """Return the names of the parameters of at least two axes that no traced operation reads.
 
-    They belong to layers that a branch left out, or that only training calls. What a forward
-    folds its branches into is read, as what it is made of.
+    They belong to layers that a branch skipped, or that only training calls. If a forward folds
+    branches into a weight, the weights of the branches and the folded weight count as read.
 
     Args:
         model: The wrapped model.
-        hooked: Names of parameters to leave out, since a hook stands there all the same.
+        hooked: Names of parameters to leave out, because they have hooks anyway.
     """
     stored = constants_of(model)
     read = {
@@ -42,12 +42,12 @@ def unread_weights(model: NNCFNetwork, hooked: Collection[str] = ()) -> tuple[st
 
 
 def warn_unread_weights(model: NNCFNetwork) -> None:
-    """Log the weights that were not read, where there are any, before they are quantized."""
-    _tell(unread_weights(model), "no quantizer stands there")
+    """Warn about unread weights, if any, before quantization."""
+    _tell(unread_weights(model), "no quantizer is there")
 
 
 def warn_unhooked_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Insertion]]) -> None:
-    """Log the weights that were not read, and that algorithms which compress others leave alone.
+    """Warn about unread weights that algorithms which compress other weights ignore.
 
     Args:
         model: The wrapped model.
@@ -63,9 +63,9 @@ def warn_unhooked_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Inser
 
 
 def check_written_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Insertion]]) -> None:
-    """Refuse hooks on weights that a forward in training writes to.
+    """Check that no hooks are on weights that a training forward writes to.
 
-    What it writes would go to what the hook returns, and be lost.
+    It would write to the result of the hook, so the writes would be lost.
 
     Args:
         model: The wrapped model.
@@ -83,14 +83,14 @@ def check_written_weights(model: NNCFNetwork, plans: Mapping[str, Sequence[Inser
     try:
         written = written_tensors(model, model.nncf.example_inputs, sites, train=True)
     except TracingError:
-        return  # such as for want of targets, which only training is given
+        return  # for instance because targets are missing, which only training passes
     if written:
         name = min(written)
         raise CompressionError(
-            f"In training the forward writes to '{name}', and behind the hook of {sites[name]} "
-            "that would be lost. If only the first forward does so, as where a layer sets itself "
-            "up, run the model once in training mode before it is compressed; else leave what "
-            "reads it out by ignored_scopes, or write to it between the forwards."
+            f"In training the forward writes to '{name}', and the hook of {sites[name]} would "
+            "lose that. If only the first forward does so, as where a layer sets itself up, run "
+            "the model once in training mode before it is compressed; else leave what reads it "
+            "out with ignored_scopes, or write to it between the forwards."
         )
 
 

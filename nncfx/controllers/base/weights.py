@@ -1,4 +1,4 @@
-"""Which weights an algorithm may touch, and every site where each is read."""
+"""Find the weights that an algorithm may change, and all sites where they are read."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from nncfx.tracing.record.constant_operands import constant_operands
 H = TypeVar("H", bound=nn.Module)
 
 _COPIES: Final = frozenset({"clone", "contiguous", "detach"})
-"""Functions whose result holds the elements of their input where they were, beside casts."""
+"""Functions other than casts whose result has the elements of their input in place."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,9 +26,9 @@ class Weight:
 
     Attributes:
         name: Its first dotted name.
-        sites: Every place where a module holds it; several if modules share it.
+        sites: All places where a module holds it; several if modules share it.
         readers: Addresses of the operations that read it.
-        is_stack: Whether the code picks matrices of experts from it, as `stacked_matrices` says.
+        is_stack: Whether it is a stack of experts' matrices, as found by `stacked_matrices`.
     """
 
     name: str
@@ -38,12 +38,12 @@ class Weight:
 
 
 def raw_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters as they are stored, before any hook, under all their dotted names."""
+    """Return the stored parameters, before any hook, under all their dotted names."""
     return dict(model.named_parameters(remove_duplicate=False))
 
 
 def constants_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the raw parameters and the buffers of floats: all that may be a weight."""
+    """Return the raw parameters and the floating-point buffers, which can be weights."""
     buffers = model.named_buffers(remove_duplicate=False)
     return {
         **{name: one for name, one in buffers if one.is_floating_point()},
@@ -63,7 +63,7 @@ def aliases(model: nn.Module) -> Mapping[str, tuple[str, ...]]:
 def hooks_by_weight(
     model: nn.Module, insertions: Iterable[Insertion], kind: type[H]
 ) -> dict[str, H]:
-    """Return the hooks of one kind among `insertions`, by the first name of the weight at each."""
+    """Return the hooks of type `kind` among `insertions`, by the first name of their weights."""
     names = aliases(model)
     return {names[str(one.site)][0]: one.hook for one in insertions if isinstance(one.hook, kind)}
 
@@ -71,9 +71,9 @@ def hooks_by_weight(
 def operation_weights(model: NNCFNetwork, considered: Iterable[Operation]) -> list[Weight]:
     """Return the weights that `considered` operations read, in order of execution.
 
-    A weight that another operation reads as well is left out: to leave an operation alone is to
-    leave its weight alone. So is one without entries, of a layer of no width. One that is cast or
-    copied on its way is read, in whatever type.
+    Weights that other operations read too are left out, because ignoring an operation means
+    ignoring its weight, and so are weights without entries, of layers of no width. A weight that
+    is cast or copied before an operation counts as read by it.
     """
     wanted = {one.address for one in considered}
     names = aliases(model)
@@ -112,10 +112,10 @@ def _is_cast(function: str) -> bool:
 
 
 def computed_from(model: NNCFNetwork, considered: Iterable[Operation]) -> dict[str, str]:
-    """Return the matrices from which alone the forward computes weights, and what reads those.
+    """Return the matrices from which the forward computes weights, with the functions that read.
 
-    By first dotted names, the functions of `considered` operations. A matrix that an operation
-    reads as it is stored, too, is left out.
+    The functions of `considered` operations are keyed by the matrices' first dotted names.
+    Matrices that an operation also reads directly are left out.
 
     >>> import torch, nncfx
     >>> class Scaled(nn.Linear):
@@ -141,7 +141,7 @@ def computed_from(model: NNCFNetwork, considered: Iterable[Operation]) -> dict[s
 
 
 def norm_parameters(model: nn.Module, operations: Iterable[Operation]) -> frozenset[str]:
-    """Return the first names of the parameters that normalisations read, and nothing else does."""
+    """Return the first names of the parameters that only normalizations read."""
     names = aliases(model)
     readers: dict[str, set[str]] = {}
     for one in operations:

@@ -1,1 +1,1 @@
-"""What runs data or training through a compressed model."""
+"""Loops that run data or training through a compressed model."""

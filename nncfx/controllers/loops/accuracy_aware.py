@@ -1,4 +1,4 @@
-"""Training that watches the accuracy: stop as soon as it is back, or find the level it allows."""
+"""Accuracy-aware training, which stops early or adapts the level to an accuracy budget."""
 
 import copy
 import dataclasses
@@ -13,21 +13,21 @@ from nncfx.errors import ArgumentError
 from nncfx.objectives.number import one_number
 
 _DIGITS: Final = 9
-"""Of a level: finer than any step, coarser than what sums of steps are off by."""
+"""Digits to which levels are rounded: finer than any step, coarser than errors of sums."""
 
 
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingTask:
-    """What the user's script can do with the model.
+    """The user's functions for training and validation of the model.
 
     Attributes:
         train_epoch: Trains one epoch, given its number from 0; calls the controller's scheduler
             and adds its loss, as in any loop.
         validate: Returns the accuracy, higher is better.
-        dense_accuracy: That of the uncompressed model.
-        scale_lr: Multiplies the learning rate from now on by a factor; without it the
-            `lr_reduction_factor` must be left out.
+        dense_accuracy: The accuracy of the uncompressed model.
+        scale_lr: Multiplies the learning rate by a factor from now on; if it is None,
+            `lr_reduction_factor` must not be set.
     """
 
     train_epoch: Callable[[int], object]
@@ -39,7 +39,7 @@ class TrainingTask:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccuracyAwareEpoch:
-    """One epoch: its level, and the accuracy after it."""
+    """The level of one epoch, and the accuracy after it."""
 
     level: float
     accuracy: float
@@ -48,12 +48,12 @@ class AccuracyAwareEpoch:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccuracyAwareResult:
-    """The outcome of training; the model holds the weights of that moment.
+    """The outcome of training; the model has the weights of that epoch.
 
     Attributes:
         level: The level reached.
-        accuracy: The accuracy there.
-        is_within_budget: Whether the accuracy is good enough.
+        accuracy: The accuracy at that level.
+        is_within_budget: Whether the accuracy is within the budget.
         epochs: All epochs, in order.
     """
 
@@ -66,19 +66,19 @@ class AccuracyAwareResult:
 def train_to_accuracy(
     controller: Controller, settings: AccuracyAwareTraining, task: TrainingTask
 ) -> AccuracyAwareResult:
-    """Train as `settings` say, then put the best weights back; return the outcome.
+    """Train by `settings`, restore the best weights, and return the outcome.
 
     Mode "early_exit": epochs follow the schedule until, at its final level, the accuracy is
     within the budget. Mode "adaptive_compression_level": after the initial phase the schedule is
-    held; a level gets `patience_epochs` to come within the budget. If it does, the level goes up
-    by a step, else down; each time the direction turns, step and learning rate are reduced, until
-    the step is below its minimum. The best is the highest level within the budget, then the
-    highest accuracy.
+    held, and each level gets `patience_epochs` to come within the budget. If it does, the level
+    increases by a step, else it decreases; each time the direction changes, step and learning rate
+    are reduced, until the step is below its minimum. The best epoch has the highest level within
+    the budget, then the highest accuracy.
 
     Raises:
-        ArgumentError: the algorithms have no level to adapt, or an accuracy is no finite number,
-            or the budget is all of the accuracy, or `lr_reduction_factor` is set and the task
-            cannot scale its learning rate.
+        ArgumentError: the algorithms have no level to adapt, or an accuracy is not a finite
+            number, or the budget allows losing all accuracy, or `lr_reduction_factor` is set and
+            the task cannot scale its learning rate.
 
     Source: NNCF 2.19, "Accuracy-aware training".
     """
@@ -149,7 +149,7 @@ class _Run:
                 self._reduce_lr()
             if step < minimum:
                 return
-            # never back to a level that is known to be within the budget, nor to nothing
+            # never return to a level that is known to be within the budget, nor to no compression
             # (rounded, as ten steps of a tenth sum to less than 1)
             level = round(controller.target_level + (step if is_up else -step), _DIGITS)
             if not 0 <= level < 1:
@@ -158,7 +158,7 @@ class _Run:
             last = self._within_patience()
 
     def _within_patience(self) -> float:
-        """Return the accuracy of the first epoch at this level within the budget, or the last."""
+        """Train at this level until within the budget or out of patience; return the accuracy."""
         accuracy = -math.inf
         for _ in range(self._params.patience_epochs or 1):
             if self._is_over:
@@ -180,7 +180,7 @@ class _Run:
         controller = self._controller
         self._epochs.append(AccuracyAwareEpoch(level=controller.level, accuracy=accuracy))
         is_within = counts() and accuracy >= self._least
-        # below the budget the accuracy decides: a high level at no accuracy is worth nothing
+        # outside the budget only the accuracy counts
         rank = (is_within, controller.level if is_within else float(counts()), accuracy)
         if self._best is None or rank > self._best[0]:
             weights = copy.deepcopy(controller.model.state_dict())
@@ -194,7 +194,7 @@ class _Run:
         scheduler = self._controller.scheduler.state_dict()
         self._controller.model.load_state_dict(weights)
         self._controller.load_state_dict(state)
-        # time does not run backwards: only the level is that of the best epoch
+        # keep the scheduler's counts; only the level is restored to the best epoch's
         self._controller.scheduler.load_state_dict(scheduler)
         return AccuracyAwareResult(
             level=self._controller.level,
@@ -205,10 +205,10 @@ class _Run:
 
 
 def _least_accuracy(params: AccuracyAwareParams, dense: float) -> float:
-    """Return the accuracy that is still within the budget.
+    """Return the least accuracy within the budget.
 
     Raises:
-        ArgumentError: the accuracy is a fraction, and all of it may be lost.
+        ArgumentError: the accuracy is a fraction and the budget allows losing all of it.
     """
     budget = params.maximal_absolute_accuracy_degradation
     if budget is not None and 0 < dense <= min(budget, 1):
@@ -221,13 +221,13 @@ def _least_accuracy(params: AccuracyAwareParams, dense: float) -> float:
 
 
 def _number(found: float, what: str) -> float:
-    """Return an accuracy as a float; `what` begins the sentence that refuses it.
+    """Return an accuracy as a float; `what` begins the error message.
 
     Raises:
-        ArgumentError: it is no finite number.
+        ArgumentError: it is not a finite number.
     """
     try:
-        accuracy = one_number(found)  # a script may hold it in a tensor
+        accuracy = one_number(found)  # it may be a tensor
     except ValueError as error:
         raise ArgumentError(
             f"{what} {found!r}; an accuracy is one number, higher is better. Give that number "

@@ -1,4 +1,4 @@
-"""Batch norms that see data again: compression shifts what reaches them."""
+"""Adapt the statistics of batch norms, whose inputs are shifted by compression."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,23 +25,23 @@ def adapt_batch_norms(
     forward: Forward | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Let the running statistics of batch norms follow the data; return the examples seen.
+    """Update the running statistics of batch norms from data; return the number of examples.
 
-    Only batch norms that keep running statistics are in training mode, each at its own momentum;
-    dropout and all else stay in evaluation mode, no parameter changes, and the modes are restored.
-    A model without batch norms sees nothing.
+    Only batch norms with running statistics are in training mode, each with its own momentum;
+    other modules stay in evaluation mode, no parameter changes, and the modes are restored. A
+    model without batch norms is not run.
 
     Args:
         model: The compressed model.
         batches: Any iterable, such as a loader. It is read until `samples` examples have been
             seen, or to its end.
-        samples: How many examples to see, rounded up to whole batches.
-        forward: Calls the model with a batch; without it, the inputs are what
-            `nncfx.network.inputs_in` finds in one.
-        progress: Is called after each batch with the examples seen and `samples`.
+        samples: Number of examples, rounded up to whole batches.
+        forward: Calls the model with a batch; by default the model is called with the inputs that
+            `nncfx.network.inputs_in` finds in a batch.
+        progress: Called after each batch with the number of examples so far and `samples`.
 
     Raises:
-        ArgumentError: `samples` is negative, or a batch is none of these and there is no
+        ArgumentError: `samples` is negative, or a batch has an unknown form and there is no
             `forward`.
 
     Source: NNCF 2.19, "Batch-norm adaptation".
@@ -75,7 +75,7 @@ def adapt_batch_norms(
 
 
 def _average_over_processes(norms: Iterable[_BatchNorm]) -> None:
-    """Give the norms of all processes the means of their statistics."""
+    """Set the statistics of norms to their means over all processes."""
     if not several_processes():
         return
     for norm in norms:
@@ -87,7 +87,7 @@ def _average_over_processes(norms: Iterable[_BatchNorm]) -> None:
 
 @contextlib.contextmanager
 def _in_float32(norms: Iterable[_BatchNorm]) -> Iterator[None]:
-    """Let norms of 16-bit floats average in float32: 16 bits would round small steps off."""
+    """Let norms of 16-bit floats average in float32, since 16 bits would round off small steps."""
     with contextlib.ExitStack() as ends:
         for norm in norms:
             if norm.running_mean is None or norm.running_mean.dtype not in NARROW:
@@ -105,7 +105,7 @@ def _in_float32(norms: Iterable[_BatchNorm]) -> Iterator[None]:
 
 
 def _own_modules(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of the model itself: none of hooks, such as a teacher's."""
+    """Return the modules of the model itself, without those of hooks, such as a teacher's."""
     hooks = model.nncf.hooks if isinstance(model, NNCFNetwork) else ()
     of_hooks = {id(one) for insertion in hooks for one in insertion.hook.modules()}
     return [one for one in model.modules() if id(one) not in of_hooks]
@@ -115,13 +115,13 @@ def run_batch(model: nn.Module, batch: object) -> object:
     """Call `model` with the inputs in a batch, as `nncfx.network.inputs_in` finds them.
 
     Raises:
-        ArgumentError: `batch` is no form of inputs.
+        ArgumentError: `batch` has an unknown form.
     """
     return run(model, inputs_in(batch, model))
 
 
 def examples_in(batch: object) -> int:
-    """Return how many examples `batch` holds: axis 0 of its first tensor, else 1."""
+    """Return the number of examples in `batch`: axis 0 of its first tensor, else 1."""
     if isinstance(batch, Tensor):
         return batch.shape[0] if batch.ndim else 1
     parts: Iterable[object] = ()

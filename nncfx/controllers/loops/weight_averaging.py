@@ -1,4 +1,4 @@
-"""Averages of weights: what hooks are cannot be averaged, so that it is taken over."""
+"""Support averages of weights; the state of hooks cannot be averaged, so it is copied."""
 
 from torch import nn
 
@@ -7,11 +7,11 @@ from nncfx.network import NNCFNetwork
 
 
 def keep_hooks(averaged: nn.Module, model: nn.Module) -> None:
-    """Copy the state of the hooks of `model` to those of `averaged`: masks, codes, flags.
+    """Copy the state of the hooks of `model` (masks, codes, flags) to those of `averaged`.
 
-    An average of masks removes nothing, and one of codes means nothing. Call this after averaging
-    and before `averaged` is evaluated, stripped or saved, whatever made the average. Parameters,
-    those of hooks too, stay averages; so do the model's own buffers.
+    An average of masks removes nothing, and an average of codes has no meaning. Call this after
+    averaging and before `averaged` is evaluated, stripped or saved, however the average was made.
+    Parameters, including those of hooks, stay averages, and so do the model's own buffers.
 
     Args:
         averaged: A copy of `model`, such as the `module` of torch's `AveragedModel`.
@@ -19,7 +19,7 @@ def keep_hooks(averaged: nn.Module, model: nn.Module) -> None:
 
     Raises:
         ArgumentError: one of them is not wrapped, their hooks stand at different sites, or some
-            give compressed values of the model's own weights (`lc`) in place of the average's.
+            return compressed values of the model's own weights (`lc`) instead of the average's.
 
     >>> import torch, nncfx
     >>> from torch.optim.swa_utils import AveragedModel
@@ -38,20 +38,20 @@ def keep_hooks(averaged: nn.Module, model: nn.Module) -> None:
     if list(ours) != list(theirs):
         differing = sorted(set(ours) ^ set(theirs)) or ["their order"]
         raise ArgumentError(
-            f"The average is none of this model: their hooks differ at {differing[0]}. Make the "
+            f"The average is not of this model: their hooks differ at {differing[0]}. Make the "
             "average after create_compressed_model, from the model that it returned."
         )
     for key, hook in theirs.items():
         if getattr(hook, "is_of_weight", False):
             raise ArgumentError(
                 f"The hook at {key} gives the compressed value of the model's own weight, which "
-                "the average would return in place of its own. Load the average and compress it: "
+                "the average would return instead of its own. Load the average and compress it: "
                 "model.load_state_dict(averaged.state_dict()), then controller.compress() or "
                 "controller.strip()."
             )
     for key, hook in ours.items():
         source = theirs[key]
-        # Python numbers are part of no state_dict
+        # Python numbers are not part of a state_dict
         for name, value in vars(source).items():
             if isinstance(value, bool | int | float | str) and name != "training":
                 setattr(hook, name, value)
@@ -59,7 +59,7 @@ def keep_hooks(averaged: nn.Module, model: nn.Module) -> None:
 
 
 def _hooks(model: nn.Module, name: str) -> dict[str, nn.Module]:
-    """Return the hooks by site and algorithm, and by number where these are the same."""
+    """Return the hooks by site and algorithm, with a number if several have the same."""
     if not isinstance(model, NNCFNetwork):
         raise ArgumentError(
             f"'{name}' is a {type(model).__name__} and carries no hooks. Pass the wrapped model "

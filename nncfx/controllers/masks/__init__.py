@@ -1,1 +1,1 @@
-"""Masks on weights, and what they save."""
+"""Masks on weights, and the costs that they save."""

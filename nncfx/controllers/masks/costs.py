@@ -1,6 +1,6 @@
-"""What a level can be a fraction of: costs that masks save, by the name of the budget.
+"""Costs that masks save, of which a level can be a fraction, by the name of the budget.
 
-Those of weights are here: multiply-accumulates and parameters.
+This module has the costs of weights: multiply-accumulates and parameters.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ from nncfx.tracing.record.constant_operands import constant_operands
 
 
 class Costs(Protocol):
-    """What a model costs, and what masks on its weights would save."""
+    """The costs of a model, and the fraction that masks on its weights would save."""
 
     @property
     def unit(self) -> str:
-        """What is counted, in words."""
+        """The unit of costs, in words."""
 
     def saved(self, masks: Mapping[str, Tensor]) -> float:
-        """Return the fraction of the whole that goes with what `masks` remove.
+        """Return the fraction of the total cost that `masks` save.
 
         Args:
             masks: By first dotted names; broadcastable to the weights.
@@ -41,11 +41,11 @@ Maker: TypeAlias = Callable[[NNCFNetwork, Channels, PruningParams], Costs]
 
 _MAKERS: Final[dict[Budget, Maker]] = {}
 _ABOVE: Final[Mapping[Budget, str]] = {"latency": "nncfx.compressor.latency_budget"}
-"""The module that registers a budget and knows runtimes, which stand above the controllers."""
+"""Modules that register budgets but are in a higher layer, because they need runtimes."""
 
 
 def register_costs(budget: Budget) -> Callable[[Maker], Maker]:
-    """Return a decorator that names the function which makes the costs of a budget."""
+    """Return a decorator that registers the function that creates the costs of a budget."""
 
     def register(maker: Maker) -> Maker:
         _MAKERS[budget] = maker
@@ -55,12 +55,12 @@ def register_costs(budget: Budget) -> Callable[[Maker], Maker]:
 
 
 def costs_of(model: NNCFNetwork, channels: Channels, params: PruningParams) -> Costs | None:
-    """Return what the level of `params` is a fraction of; None for the number of groups.
+    """Return the costs of which the level of `params` is a fraction; None for group counts.
 
     Args:
         model: The wrapped model.
-        channels: Those that may be removed, the others fixed.
-        params: Name the budget.
+        channels: The model's channels; sets that must not be removed are fixed.
+        params: The parameters with the name of the budget.
     """
     if params.budget == "groups":
         return None
@@ -72,14 +72,14 @@ def costs_of(model: NNCFNetwork, channels: Channels, params: PruningParams) -> C
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WeightCosts:
-    """How what a model costs divides among its weights.
+    """The costs of a model, divided among its weights.
 
     Attributes:
-        unit: What is counted, in words.
+        unit: The unit of costs, in words.
         by_weight: Costs of a weight, by its first dotted name.
-        total: Costs of the whole model, those of no weight included.
-        lengths: Weights whose rows are divided by their length, to what multiplies them: a row
-            goes with its entry there.
+        total: Costs of the whole model, including those of no weight.
+        lengths: For weights whose rows are divided by their length, the parameter that multiplies
+            them; a row is removed with its entry there.
     """
 
     unit: str
@@ -89,11 +89,11 @@ class WeightCosts:
 
     @classmethod
     def in_macs(cls, model: nn.Module, graph: NNCFGraph) -> "WeightCosts":
-        """Return the multiply-accumulates (MACs) of `model` as `graph` traced it.
+        """Return the multiply-accumulates (MACs) of `model` as traced in `graph`.
 
-        An operation that reads several weights, as a recurrent layer does, divides its count among
-        them by their numbers of entries. One whose weight is computed counts for what it is
-        computed from.
+        An operation that reads several weights, such as a recurrent layer, divides its count among
+        them by their numbers of entries. If its weight is computed, the count is assigned to
+        the parameters from which it is computed.
         """
         counts = macs(graph)
         names = aliases(model)
@@ -118,17 +118,17 @@ class WeightCosts:
 
     @classmethod
     def in_parameters(cls, model: nn.Module, graph: NNCFGraph) -> "WeightCosts":
-        """Return the numbers of entries of the model's parameters; a shared one counts once."""
+        """Return the numbers of entries of the model's parameters; shared ones count once."""
         total = sum(parameter.numel() for parameter in own_parameters(model))
         by_weight = {name: one.numel() for name, one in raw_parameters(model).items()}
         lengths = _lengths(model, graph)
         return cls(unit="parameters", by_weight=by_weight, total=total, lengths=lengths)
 
     def saved(self, masks: Mapping[str, Tensor]) -> float:
-        """Return the fraction of the total that goes with the entries that `masks` remove.
+        """Return the fraction of the total cost that `masks` save.
 
-        A weight costs in proportion to the entries it has left, which is exact where whole rows
-        and columns go. 0 for a model that costs nothing.
+        A weight costs in proportion to its remaining entries, which is exact if whole rows and
+        columns are removed. 0 for a model without costs.
 
         Args:
             masks: By first dotted names; broadcastable to the weights.

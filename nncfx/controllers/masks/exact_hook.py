@@ -1,4 +1,4 @@
-"""Hooks whose buffers are as they were set: masks, codes and grids, of which no average is one."""
+"""Hooks with masks, codes or grids in buffers, which must not be averaged."""
 
 import abc
 from typing import Self
@@ -10,14 +10,14 @@ from nncfx.errors import CompressionError
 
 
 class ExactHook(nn.Module, abc.ABC):
-    """A hook that tells, in evaluation mode, where its buffers were averaged with the weights."""
+    """A hook that raises an error in evaluation mode if its buffers were averaged."""
 
     @override
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; in evaluation mode the buffers are what is claimed, and must be whole.
+        """Set the mode; for evaluation mode, check the buffers.
 
         Raises:
-            CompressionError: they hold what nothing has set.
+            CompressionError: the buffers hold values that were never set.
         """
         super().train(mode)
         if not mode and not next(self.buffers()).is_meta and (fault := self._fault()):
@@ -31,11 +31,11 @@ class ExactHook(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def _fault(self) -> str:
-        """Return what the buffers hold that nothing has set, in words; nothing of whole ones."""
+        """Return a description of invalid values in the buffers; "" if they are valid."""
 
 
 def fractions(mask: Tensor) -> str:
-    """Return what a mask holds beside zeros and ones, in words; nothing of a whole one.
+    """Return a description of values other than 0 and 1 in a mask; "" if there are none.
 
     >>> import torch
     >>> fractions(torch.tensor([0.0, 1.0, 0.5]))

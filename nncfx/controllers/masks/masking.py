@@ -1,4 +1,4 @@
-"""Masks on weights: the hook that applies one, and the set of them that a controller moves."""
+"""The hook that masks a weight, and the set of masks of a controller."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,22 +16,22 @@ from nncfx.lazy import LazyMapping
 from nncfx.tracing import Insertion
 
 _PACKED: Final = 1 << 18
-"""So many entries are held as bits; unpacking fewer would cost more time than it saves memory."""
+"""Masks of at least this size are stored as bits; for smaller ones unpacking is too slow."""
 
 
 @final
 class MaskHook(ExactHook):
     """Multiplies a weight by a mask of zeros and ones.
 
-    All ones leave the weight bitwise as it is. The masked weight keeps its value and gets no
-    gradient from the task, so that it can come back.
+    A mask of ones leaves the weight bitwise unchanged. A masked entry keeps its stored value and
+    gets no gradient from the task, so it can come back.
 
     A mask of fewer than 262,144 entries is a buffer `mask` of the weight's dtype, which multiplies
-    fastest; a larger one is held in 1/32 of that, as buffers `bits` (see `packed_bits`) and
-    `count`, the number of ones. States with a `mask` of any size are loaded.
+    fastest; a larger mask takes 1/32 of that, as buffers `bits` (see `packed_bits`) and `count`,
+    the number of ones. States with a `mask` of any size can be loaded.
 
     Attributes:
-        shape: Broadcastable to the weight.
+        shape: The shape of the mask, broadcastable to the weight.
     """
 
     shape: torch.Size
@@ -50,23 +50,23 @@ class MaskHook(ExactHook):
 
     @classmethod
     def along(cls, parameter: Tensor, axes: Collection[int]) -> "MaskHook":
-        """Return a hook of ones for `parameter` whose mask can differ along `axes` only."""
+        """Return a hook of ones for `parameter` whose mask varies only along `axes`."""
         shape = [size if axis in axes else 1 for axis, size in enumerate(parameter.shape)]
         return cls(torch.ones((), dtype=parameter.dtype, device=parameter.device).expand(shape))
 
     @property
     def is_packed(self) -> bool:
-        """Whether the mask is held as bits."""
+        """Whether the mask is stored as bits."""
         return "bits" in self._buffers
 
     def keep(self) -> Tensor:
-        """Return which entries stay: a new bool tensor of `shape`."""
+        """Return which entries stay, as a new bool tensor of `shape`."""
         if self.is_packed:
             return unpacked_bits(self.bits, self.shape).view(torch.bool)
         return self.mask != 0
 
     def put(self, keep: Tensor | None) -> None:
-        """Let the entries stay where `keep`, broadcastable to `shape`, is not 0; None for all."""
+        """Keep the entries where `keep`, broadcastable to `shape`, is not 0; all if None."""
         one = torch.ones((), device=next(self.buffers()).device)
         kept = (one if keep is None else keep).expand(self.shape)
         if self.is_packed:
@@ -76,7 +76,7 @@ class MaskHook(ExactHook):
             self.mask.copy_(kept)
 
     def zeros(self) -> int:
-        """Return how many entries of the mask, as large as `shape`, are masked."""
+        """Return the number of zeros in the mask of `shape`."""
         if self.is_packed:
             return self.shape.numel() - int(self.count)
         return int((self.mask == 0).sum())
@@ -100,7 +100,7 @@ class MaskHook(ExactHook):
     @override
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         old = state_dict.get(f"{prefix}mask")
-        # masks as files of before have them; of another shape torch says what does not fit
+        # masks of earlier files; for other shapes torch reports the mismatch
         if self.is_packed and isinstance(old, Tensor) and old.shape == self.shape:
             bits = packed_bits(state_dict.pop(f"{prefix}mask"))
             state_dict |= {f"{prefix}bits": bits, f"{prefix}count": bit_count(bits)}
@@ -127,7 +127,7 @@ class PresentMasks(LazyMapping[Sequence[MaskHook], Tensor]):
 
 @final
 class MaskSet:
-    """The masks of one algorithm, by parameter; a parameter read at several places has several.
+    """The masks of one algorithm by parameter; a parameter read at several sites has several.
 
     Attributes:
         hooks: The mask hooks by dotted parameter name.
@@ -150,9 +150,9 @@ class MaskSet:
         )
 
     def set(self, masks: Mapping[str, Tensor]) -> None:
-        """Put `masks` (bool, True where the entry stays) in place; without one, all stays.
+        """Set the masks (bool, True for entries that stay); all entries stay without a mask.
 
-        Each is asked for once, when its turn comes: a mapping may make them then.
+        Each mask is read once, one after the other, so a lazy mapping can create them.
 
         Raises:
             CompressionError: there is a mask for a parameter without a hook.
@@ -160,7 +160,7 @@ class MaskSet:
         homeless = sorted(set(masks) - set(self.hooks))
         if homeless:
             raise CompressionError(
-                f"There are masks for {homeless}, where no hook stands; the masked model would "
+                f"There are masks for {homeless}, where there is no hook; the masked model would "
                 "not be the thinned one. Plan the algorithm again on this model."
             )
         with torch.no_grad():
@@ -171,7 +171,7 @@ class MaskSet:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """Let all entries stay within the context, and put the masks back behind it."""
+        """Lift all masks within the context, and restore them on exit."""
         masks = dict(self.present())
         self.set({})
         try:
@@ -180,15 +180,15 @@ class MaskSet:
             self.set(masks)
 
     def present(self) -> PresentMasks:
-        """Return the masks by parameter, broadcastable to it; they follow what is set later."""
+        """Return a view of the masks by parameter, broadcastable to it."""
         return PresentMasks(self.hooks)
 
     def removed(self, parameter: str, shape: torch.Size) -> int:
-        """Return how many entries of `parameter`, which has `shape`, are masked."""
+        """Return the number of masked entries of `parameter`, which has `shape`."""
         hook = self.hooks[parameter][0]
         return hook.zeros() * shape.numel() // max(hook.shape.numel(), 1)
 
     def all_removed(self, model: nn.Module) -> dict[str, int]:
-        """Return how many entries of each masked parameter of `model` are masked."""
+        """Return the number of masked entries of each parameter of `model` with masks."""
         parameters = raw_parameters(model)
         return {name: self.removed(name, parameters[name].shape) for name in self.hooks}

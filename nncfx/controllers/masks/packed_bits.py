@@ -1,4 +1,4 @@
-"""Masks of zeros and ones in an eighth of a byte per entry."""
+"""Store masks of zeros and ones with one bit per entry."""
 
 from typing import Any, Final
 
@@ -8,17 +8,17 @@ from typing_extensions import override
 
 _BITS: Final = 8
 _PIECE: Final = 1 << 18
-"""So many entries are worked on at once, which stay in the cache; a multiple of 8."""
+"""Number of entries processed at a time, so they stay in the cache; a multiple of 8."""
 
 _GATHER: Final = 0x0102040810204080
-"""Times eight bytes of 0 or 1, the first the lowest, it has them as the bits of its top byte."""
+"""Multiplied by eight bytes of 0 or 1 (first lowest), it collects them as bits of the top byte."""
 
 
 def packed_bits(mask: Tensor) -> Tensor:
     """Return `mask`, of any shape, as `ceil(n / 8)` bytes (uint8).
 
-    Entry `8 i + j`, in row-major order, is bit j of byte i: 1 where it is not 0. Bits beyond the
-    last entry are 0. What is needed beside the result is 262,144 entries at a time.
+    Entry `8 i + j`, in row-major order, is bit j of byte i, which is 1 if the entry is not 0. Bits
+    beyond the last entry are 0. Works on 262,144 entries at a time to save memory.
 
     >>> packed_bits(torch.tensor([1, 0, 0, 1, 0, 0, 0, 0, 1]))
     tensor([9, 1], dtype=torch.uint8)
@@ -35,12 +35,12 @@ def packed_bits(mask: Tensor) -> Tensor:
 
 
 def unpacked_bits(bits: Tensor, shape: torch.Size) -> Tensor:
-    """Return a tensor of `shape` of zeros and ones (uint8) of what `packed_bits` returned.
+    """Return the zeros and ones (uint8, of `shape`) that `packed_bits` packed into `bits`.
 
     >>> unpacked_bits(torch.tensor([9, 1], dtype=torch.uint8), torch.Size([3, 3])).tolist()
     [[1, 0, 0], [1, 0, 0], [0, 0, 1]]
     """
-    # a plain tensor: neither the table nor its 64-bit numbers suit compilers and fake tensors
+    # plain tensors only: compilers and fake tensors do not support the table
     if type(bits) is Tensor and bits.is_cpu and not torch.compiler.is_compiling():
         entries = _TABLE.index_select(0, bits.int()).view(torch.uint8)
     else:
@@ -55,11 +55,11 @@ def _places(bits: Tensor) -> Tensor:
 
 _BYTES: Final = torch.arange(256, device="cpu").to(torch.uint8)
 _TABLE: Final = _places(_BYTES).view(torch.int64).flatten()
-"""The bits of every byte, each as a byte of one 64-bit number: a third of the time of shifts."""
+"""The bits of every byte as eight bytes of a 64-bit number; three times as fast as shifts."""
 
 
 def bit_count(bits: Tensor) -> Tensor:
-    """Return how many bits of `bits` (uint8) are 1, as a scalar int64 tensor.
+    """Return the number of ones in `bits` (uint8), as a scalar int64 tensor.
 
     >>> bit_count(torch.tensor([9, 1], dtype=torch.uint8))
     tensor(3)
@@ -72,7 +72,7 @@ def bit_count(bits: Tensor) -> Tensor:
 
 
 def masked(weight: Tensor, bits: Tensor) -> Tensor:
-    """Return `weight` times the zeros and ones of `bits`, one for each of its entries.
+    """Return `weight` times the zeros and ones in `bits`, one per entry.
 
     >>> masked(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5], dtype=torch.uint8))
     tensor([1., 0., 3.])
@@ -91,13 +91,13 @@ def _product(weight: Tensor, bits: Tensor) -> Tensor:
     for start in range(0, len(values), _PIECE):
         piece = into[start : start + _PIECE]
         own = bits[start // _BITS : (start + _PIECE) // _BITS]
-        # in two passes: a product of floats and bytes takes longer than both
+        # two passes, which are faster than a product of floats and bytes
         piece.copy_(unpacked_bits(own, piece.shape)).mul_(values[start : start + _PIECE])
     return product
 
 
 class _Masked(torch.autograd.Function):
-    """The product, piece by piece: no mask of the weight's size is made, nor kept for backward."""
+    """The product, computed piece by piece, so no mask of the weight's size is ever stored."""
 
     @staticmethod
     @override

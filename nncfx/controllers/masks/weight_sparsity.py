@@ -1,4 +1,4 @@
-"""What the algorithms that zero single weights share: their plan and their statistics."""
+"""Planning and statistics of the algorithms that zero single weights."""
 
 import dataclasses
 import logging
@@ -35,8 +35,8 @@ class LayerSparsity:
     Attributes:
         name: Dotted name of the parameter.
         shape: Its shape.
-        level: Fraction of its entries that is masked, in [0, 1].
-        share: Fraction of all sparsified entries that are in it, in (0, 1].
+        level: Fraction of its entries that are masked, in [0, 1].
+        share: Fraction of all sparsified entries that it contains, in (0, 1].
     """
 
     name: str
@@ -48,7 +48,7 @@ class LayerSparsity:
 @final
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SparsityStatistics(Statistics):
-    """What an algorithm that zeroes single weights has done.
+    """Statistics of an algorithm that zeroes single weights.
 
     Attributes:
         target_level: The level that was set.
@@ -77,7 +77,7 @@ class SparsityStatistics(Statistics):
 def sparsity_statistics(
     model: nn.Module, removed: Mapping[str, int], target_level: float
 ) -> SparsityStatistics:
-    """Return the statistics of a `model` of which so many entries are `removed`, by parameter."""
+    """Return the statistics of a `model`, given the number of `removed` entries by parameter."""
     parameters = raw_parameters(model)
     shapes = {name: tuple(parameters[name].shape) for name in removed}
     sizes = {name: parameters[name].numel() for name in removed}
@@ -99,7 +99,7 @@ def sparsity_statistics(
 
 
 class MaskController(Controller):
-    """What masks single weights; how a level is reached is what algorithms say.
+    """Base controller of algorithms that mask single weights and define how to reach a level.
 
     Attributes:
         config: The algorithm's config.
@@ -114,7 +114,7 @@ class MaskController(Controller):
         self.masks = masks
 
     def weights(self) -> dict[str, Tensor]:
-        """Return the weights that have masks, as they are stored."""
+        """Return the stored values of weights that have masks."""
         parameters = raw_parameters(self.model)
         return {name: parameters[name] for name in self.masks.hooks}
 
@@ -134,11 +134,11 @@ def weights_in_scope(
     """Return the weights within the builder's scopes, in order of execution; at least one.
 
     Args:
-        builder: Whose config gives the scopes and the algorithm's name.
+        builder: The builder whose config has the scopes and the algorithm's name.
         model: The wrapped model.
-        takes: Which weights to take.
-        kind: What `takes` asks for, for the message.
-        are_real: Leave complex weights out.
+        takes: Returns whether to include a weight.
+        kind: What `takes` includes, for the message.
+        are_real: Exclude complex weights.
 
     Raises:
         CompressionError: there is no such weight.
@@ -157,13 +157,13 @@ def weights_in_scope(
             f"'target_scopes', or take the item out of the config.{mend}"
         )
     if mend:
-        _LOGGER.warning("%s leaves weights alone that are no parameters.%s", algorithm, mend)
+        _LOGGER.warning("%s leaves alone weights that are not parameters.%s", algorithm, mend)
     if left_out:
         named = ", ".join(f"'{one}'" for one in sorted(left_out))
-        _LOGGER.warning("%s leaves complex weights alone: %s.", algorithm, named)
+        _LOGGER.warning("%s leaves alone complex weights: %s.", algorithm, named)
     if stacks := [one.name for one in found if one.is_stack and not takes(one)]:
         _LOGGER.warning(
-            "%s leaves the matrices of experts alone, which the code picks from %s.",
+            "%s leaves alone the matrices of experts that the code picks from %s.",
             algorithm,
             ", ".join(f"'{one}'" for one in stacks),
         )
@@ -171,7 +171,7 @@ def weights_in_scope(
 
 
 def _computed(model: NNCFNetwork, considered: Iterable[Operation]) -> str:
-    """Return a sentence on the matrices from which weights are computed; "" if there are none."""
+    """Return a sentence about matrices from which weights are computed; "" if there are none."""
     readers, stored = computed_from(model, considered), raw_parameters(model)
     if not readers:
         return ""
@@ -193,14 +193,14 @@ def plan_on_weights(
     priority: int = Priority.SPARSITY,
     **which: Any,  # noqa: ANN401 (handed on)
 ) -> list[Insertion]:
-    """Return the insertions that put `hook(weight)` on the weights within the builder's scopes.
+    """Return insertions of `hook(weight)` for the weights within the builder's scopes.
 
-    A weight that several modules share gets one hook, which stands at each of its sites.
+    A weight that several modules share gets one hook, inserted at each of its sites.
 
     Args:
-        builder: Whose config gives the scopes and the algorithm's name.
+        builder: The builder whose config has the scopes and the algorithm's name.
         model: The wrapped model.
-        hook: Makes the hook of a weight.
+        hook: Creates the hook for a weight.
         priority: The order of hooks on one weight.
         which: `takes`, `kind` and `are_real` of `weights_in_scope`.
 
@@ -217,10 +217,10 @@ def plan_on_weights(
 
 
 class MaskBuilder(Builder[C]):
-    """Plans a mask on every weight of convolutions, linear, recurrent layers, tables, experts.
+    """Plans masks on weights of convolutions, linear and recurrent layers, tables, experts.
 
     Attributes:
-        controller_class: Of the controller, which takes model, config and masks.
+        controller_class: Class of the controller, which takes model, config and masks.
     """
 
     controller_class: ClassVar[type[MaskController]]
@@ -230,7 +230,7 @@ class MaskBuilder(Builder[C]):
         return self.masked(model)
 
     def masked(self, model: NNCFNetwork, **which: Any) -> list[Insertion]:  # noqa: ANN401 (as below)
-        """Return masks of single weights, all ones; `which` is as in `plan_on_weights`."""
+        """Return insertions of masks of ones; `which` is as in `plan_on_weights`."""
         return plan_on_weights(
             self, model, lambda weight: MaskHook.along(weight, range(weight.ndim)), **which
         )
@@ -241,7 +241,7 @@ class MaskBuilder(Builder[C]):
 
 
 def warn_added_sparsity(hooks: Iterable[Insertion]) -> None:
-    """Log the weights among the sites of `hooks` in which several algorithms zero entries."""
+    """Warn about weights at the sites of `hooks` in which several algorithms zero entries."""
     algorithms: dict[str, set[str]] = {}
     for one in hooks:
         if isinstance(one.site, WeightSite) and one.priority == Priority.SPARSITY:
@@ -249,9 +249,9 @@ def warn_added_sparsity(hooks: Iterable[Insertion]) -> None:
     shared = [site for site, names in algorithms.items() if len(names) > 1]
     if shared:
         _LOGGER.warning(
-            "%s work on the same weights, %s, and none knows the zeros of another: they can add "
-            "up to more than the level of each. Keep one of them, or part the weights by "
-            "'target_scopes'.",
+            "%s work on the same weights, %s, and none knows the zeros of the others: they can "
+            "add up to more than the level of each. Keep one of them, or give each its own "
+            "weights with 'target_scopes'.",
             ", ".join(sorted({name for site in shared for name in algorithms[site]})),
             shortened([f"'{one}'" for one in shared]),
         )

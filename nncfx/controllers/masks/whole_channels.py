@@ -1,4 +1,4 @@
-"""From masks of single weights to masks of whole channels, which thinning can remove."""
+"""Turn masks of single weights into masks of whole channels, which thinning can remove."""
 
 from collections.abc import Mapping
 
@@ -12,11 +12,11 @@ from nncfx.network import NNCFNetwork
 
 
 def whole_channel_masks(model: NNCFNetwork, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return masks, 1 where entries stay, that remove the channels all `masks` agree to remove.
+    """Return masks (1 for entries that stay) that remove the channels on which all `masks` agree.
 
-    A channel goes when every weight that reads it is among the masked, and the entries of all
-    masked weights that make or read it are zero. The other entries of these weights come back.
-    Weights whose channels may not go at all keep their masks.
+    A channel is removed if every weight that reads it is masked, and all entries of masked weights
+    that produce or read it are zero. The other entries of these weights come back. Weights whose
+    channels cannot be removed at all keep their masks.
     """
     names = aliases(model)
     zero = {name: (mask == 0).cpu().numpy() for name, mask in masks.items()}

@@ -1,1 +1,1 @@
-"""From a model to an exported program: what torch's exporter needs, and what it would lose."""
+"""Capture a model as an exported program, working around limits of torch's exporter."""

@@ -1,4 +1,4 @@
-"""Capture a model as a program that torch's ONNX exporter takes; check it at other sizes."""
+"""Capture a model as a program for torch's ONNX exporter, and check it at other sizes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -42,38 +42,38 @@ _INDEXING: Final = frozenset(
     {_ATEN.index.Tensor, _ATEN.index_put.default, _ATEN.index_put_.default}
 )
 _HARMLESS: Final = frozenset({_ATEN.detach_.default})
-"""In place, yet without a change of values."""
+"""In-place operations that change no values."""
 _OTHER_BRANCH: Final = (
-    "{model} cannot be exported with open axes: there its forward takes another branch than when "
-    "it was traced, as of a batch of one and of several, and hooks would be missing. Pass "
-    "dynamic_batch=False, or fewer dynamic_axes; or trace that branch, too, before it is "
+    "{model} cannot be exported with open axes: there its forward takes another branch than "
+    "when it was traced, as between a batch of one and of several, and hooks would be missing. "
+    "Pass dynamic_batch=False, or fewer dynamic_axes; or trace that branch, too, before it is "
     "quantized: nncfx.wrap(model, example_inputs, further_inputs=[...])."
 )
 _ROUNDING: Final = 1e-5
-"""Of the largest value of an output."""
+"""Tolerance, relative to the largest value of an output."""
 _SMALLEST: Final = 1e-30
-"""In place of a largest value of 0."""
+"""Replaces a largest value of 0 as a divisor."""
 
 
 def captured_program(
     model: nn.Module, call: Call, axes: dict[str, Any] | None, own: Call | None = None
 ) -> torch.export.ExportedProgram | None:
-    """Return `model` as a program that is decomposed quickly; None if torch has to try harder.
+    """Return `model` as a program that is decomposed quickly; None if torch must try other ways.
 
-    `ExportableCalls` are on for the capture alone, and for none that needs no other form: a mode
-    is entered some hundred times for each operation that torch captures or decomposes. A wrapped
-    model is not told that ONNX is written (`torch.onnx.is_in_onnx_export`): its hooks stand at
-    the calls that it makes otherwise.
+    `ExportableCalls` is active only during capture, and only if a call needs another form: torch
+    enters a mode about a hundred times for each operation that it captures or decomposes. A
+    wrapped model does not see that it is exported (`torch.onnx.is_in_onnx_export` is False),
+    because its hooks are attached to the calls that it makes outside of an export.
 
     Args:
-        model: in the mode in which it is exported.
+        model: the model, in the mode in which it is exported.
         call: the inputs.
-        axes: which of their axes stay open, by argument of the forward.
-        own: the inputs as given, where `call` has more of them.
+        axes: by argument of the forward, the axes that stay open.
+        own: the inputs as given, if `call` holds more examples.
 
     Raises:
         HookError: the model makes other calls than when it was traced.
-        ExportError: it does so because of open axes.
+        ExportError: it makes other calls because axes are open.
     """
     opened, _ = dynamic_shapes.convert_str_to_export_dim(axes)
     is_told = not any(isinstance(module, NNCFNetwork) for module in model.modules())
@@ -89,16 +89,16 @@ def captured_program(
             with ExportableCalls():
                 result = capture(model, call[0], call[1], dynamic_shapes=opened)
             if makes_constants(result.exception):
-                raise result.exception  # where torch tries harder, its process may die
+                raise result.exception  # torch's other strategies could crash the process
             program = result.exported_program
         return program  # type: ignore[no-any-return]  # torch
 
     program = captured(TorchExportNonStrictStrategy(verbose=False))
     if program is not None and _fixes_batch(program, call, opened):
-        # Python's len() is a number; only the code itself, read strictly, says of what
+        # len() returns a plain int; only the strict strategy, which reads the code, keeps the axis
         strict = captured(TorchExportStrictStrategy(verbose=False))
         if strict is not None and not _fixes_batch(strict, call, opened):
-            # code read strictly is another road past the hooks, on which none may be lost
+            # the strict strategy may skip hooks, so use its program only if it has all quantizers
             program = strict if _quantizers(strict) == _quantizers(program) else program
     if program is None:
         return None
@@ -111,7 +111,7 @@ def captured_program(
 def _other_calls(
     model: nn.Module, found: Exception, closed: Exception | None
 ) -> OtherCallsError | ExportError:
-    """Return what to say of other calls with open axes; `closed` is what fails without these."""
+    """Return the error for other calls with open axes; `closed` is the error without open axes."""
     if isinstance(closed, OtherCallsError):
         return closed
     error = ExportError(_OTHER_BRANCH.format(model=type(model).__name__))
@@ -120,7 +120,7 @@ def _other_calls(
 
 
 def _remove_assertions(program: torch.export.ExportedProgram) -> None:
-    """Take out what asserts that values are true: a file has no place for it."""
+    """Remove assertions about values, which a file cannot hold."""
     graph = program.graph
     values = [node for node in graph.nodes if node.target in _CHECKED]
     if not values:
@@ -136,13 +136,13 @@ def _remove_assertions(program: torch.export.ExportedProgram) -> None:
 
 
 def _compute_numbers(program: torch.export.ExportedProgram) -> None:
-    """Put a number in the place of what is computed of constants alone: ONNX may have no form."""
+    """Replace scalars computed only from constants by numbers; ONNX may lack the operators."""
     graph, known = program.graph, dict[fx.Node, Any]()
     constants = program.graph_signature.inputs_to_lifted_tensor_constants
     for node in graph.nodes:
         inputs = node.all_input_nodes
         if is_inplace(node) and node.target not in _HARMLESS and node.args[0] in known:
-            return  # by any name that it has
+            return  # its other names would change as well
         if node.name in constants:
             known[node] = program.constants[constants[node.name]]
         elif inputs and known.keys() >= set(inputs) and not _is_quantizer(node):
@@ -162,7 +162,7 @@ def _compute_numbers(program: torch.export.ExportedProgram) -> None:
 
 
 def _widen_indices(program: torch.export.ExportedProgram) -> None:
-    """Let indices be int64: those of ONNX are, while torch takes int32 as well."""
+    """Cast int32 indices to int64, the only type that ONNX accepts."""
     graph = program.graph
     nodes = [one for one in graph.nodes if one.target in _INDEXING]
     for node in nodes:
@@ -180,7 +180,7 @@ def _widen_indices(program: torch.export.ExportedProgram) -> None:
 
 
 def _fixes_batch(program: torch.export.ExportedProgram, call: Call, opened: Any) -> bool:  # noqa: ANN401 (a tree)
-    """Return whether an axis is a number in `program` that `opened` names and leaves open."""
+    """Return whether an axis that `opened` leaves open is fixed in `program`."""
     leaves = pytree.tree_leaves(opened)
     dims = {one.__name__ for one in leaves if isinstance(one, torch.export.Dim)}
     symbols = {
@@ -201,7 +201,7 @@ def _is_quantizer(node: fx.Node) -> bool:
 
 
 def _has_other_form(node: fx.Node) -> bool:
-    """Return whether `ExportableCalls` may compute `node` otherwise."""
+    """Return whether `ExportableCalls` may replace `node`."""
     if node.op == "call_module" or isinstance(node.target, HigherOrderOperator):
         return True
     if node.target is torch.ops.aten.scaled_dot_product_attention.default:
@@ -212,31 +212,31 @@ def _has_other_form(node: fx.Node) -> bool:
 def check_other_sizes(
     program: torch.export.ExportedProgram, model: nn.Module, call: Call, own: Call
 ) -> None:
-    """Refuse a program that computes something else than `model` where its open axes are longer.
+    """Refuse a program whose outputs differ from those of `model` at other sizes of open axes.
 
-    torch captures the branch of the example, and the number that `int()` made of its sizes, and
-    notes under which conditions these are right; a file has no place for them. Only where the
-    conditions do not hold, the program is run beside the model.
+    torch captures the branch that the example takes, and the numbers that `int()` returns for its
+    sizes, and records the conditions under which these are right; a file cannot hold conditions.
+    The program is compared with the model only where the conditions do not hold.
 
     Args:
-        program: what was captured on `call`.
-        model: in the mode in which it was captured.
-        call: the inputs, by which axes are open that `program` says.
-        own: those of the user, which may hold one example where `call` holds two.
+        program: the program captured on `call`.
+        model: the model, in the mode in which it was captured.
+        call: the inputs of the capture.
+        own: the user's inputs, which may hold one example where `call` holds two.
 
     Raises:
-        ExportError: outputs on `own` or on inputs of twice the size are others.
+        ExportError: outputs differ on `own` or on inputs of twice the size.
     """
     for other in (own, _doubled(program, call)):
         if _holds(program, other):
             continue
-        # not called, which would check the sizes first: a file does not
+        # calling the module would check the sizes first, which a file does not
         run = program.module(check_guards=False).forward
         try:
             found = _difference(model, run, other)
         except ExportError:
-            continue  # such sizes are none that the model takes
-        # values that are rounded to a grid, or drawn, differ at any size
+            continue  # the model does not accept these sizes
+        # values that are rounded to a grid or random differ at any size
         if found > _ROUNDING and found > 10 * _difference(model, run, call):
             shapes = ", ".join(str(tuple(one.shape)) for one in tensors_in(other))
             raise ExportError(
@@ -251,7 +251,7 @@ def check_other_sizes(
 def _inputs(
     program: torch.export.ExportedProgram, call: Call
 ) -> Iterator[tuple[Sequence[int | torch.SymInt], torch.Tensor]]:
-    """Yield the shape that `program` has for each tensor of `call`, and the tensor."""
+    """Yield, for each tensor of `call`, its shape in `program` and the tensor."""
     leaves = pytree.tree_leaves(call)
     nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
     for node, leaf in zip(nodes[len(nodes) - len(leaves) :], leaves, strict=True):
@@ -260,7 +260,7 @@ def _inputs(
 
 
 def _holds(program: torch.export.ExportedProgram, call: Call) -> bool:
-    """Return whether what torch took for granted holds for the sizes of `call`."""
+    """Return whether torch's assumptions hold for the sizes of `call`."""
     import sympy
 
     values = {
@@ -296,19 +296,19 @@ def _doubled(program: torch.export.ExportedProgram, call: Call) -> Call:
 
 
 def _difference(model: nn.Module, program: Callable[..., Any], call: Call) -> float:
-    """Return how far outputs of `program` are from those of `model`, by the largest of each.
+    """Return the largest difference between outputs of `program` and `model`.
 
-    Both draw the same random numbers.
+    Differences are relative to the largest value of an output. Both draw the same random numbers.
 
     Raises:
-        ExportError: the model refuses `call`.
+        ExportError: the model does not run on `call`.
     """
     wanted = tensors_in(run_once(model, call))
     args, kwargs = own_tensors(call)
     try:
         with preserved(model):
             found = tensors_in(program(*args, **kwargs))
-    except Exception:  # noqa: BLE001 (a size that it has fixed does not fit what it reads)
+    except Exception:  # noqa: BLE001 (a size that the program has fixed does not fit its inputs)
         return float("inf")
     pairs = list(zip(wanted, found, strict=True))
     if any(one.numel() != other.numel() for one, other in pairs):

@@ -1,8 +1,8 @@
-"""Decompose an exported program by running only what has to be decomposed.
+"""Decompose an exported program by running only the operations that change.
 
 torch's own decomposition runs every operation of a program twice more on fake tensors, through
-functionalization. Of a network nearly all operations stay as they are, and what they return is
-known from the capture: they are written down again, and only the others run.
+functionalization. In most networks nearly all operations stay as they are, and their results are
+known from the capture, so they are copied and only the others run.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,14 +39,14 @@ _Table: TypeAlias = dict[Any, Callable[..., Any]]
 
 
 class QuicklyDecomposed(ExportedProgram):
-    """A program that is decomposed to what torch makes of it, but for the names of sizes.
+    """A program that decomposes as in torch, only faster; names of sizes may differ.
 
-    Programs that change their state, hold other programs or change views are left to torch.
+    Programs that change their state, contain other programs or change views are left to torch.
     """
 
     @classmethod
     def of(cls, program: ExportedProgram) -> ExportedProgram:
-        """Return `program` itself, as one of this class."""
+        """Return `program` itself, with its class changed to this one."""
         program.__class__ = cls
         return program
 
@@ -67,7 +67,7 @@ class QuicklyDecomposed(ExportedProgram):
 def _is_plain(program: ExportedProgram) -> bool:
     signature = program.graph_signature
     inputs = [node for node in program.graph.nodes if node.op == "placeholder"]
-    # an output that is an input, or a number, would need a node of its own
+    # an output that is an input or a number would need an extra node
     outputs = program.graph.output_node().args[0]
     return (
         len({one.meta["val"].fake_mode for one in inputs if _is_fake(one.meta.get("val"))}) == 1
@@ -84,7 +84,7 @@ def _is_fake(value: object) -> bool:
 
 
 def _is_flat(graph: fx.Graph) -> bool:
-    """Return whether `graph` calls nothing but operators and functions of Python's numbers."""
+    """Return whether `graph` only calls operators and functions on Python numbers."""
     return all(
         node.op in ("placeholder", "output")
         or (node.op == "call_function" and not isinstance(node.target, HigherOrderOperator))
@@ -93,7 +93,7 @@ def _is_flat(graph: fx.Graph) -> bool:
 
 
 def _decomposed(program: ExportedProgram, table: _Table) -> ExportedProgram | None:
-    """Return the program decomposed; None if that calls what torch's own would not."""
+    """Return the decomposed program; None if it has calls that torch's own would not have."""
     implicit: _Table
     explicit: Any
     implicit, explicit = _split_decomp_table_to_cia_and_python_decomp(dict(table))
@@ -115,7 +115,7 @@ def _decomposed(program: ExportedProgram, table: _Table) -> ExportedProgram | No
         return None
     _name_inputs(graph, [node.name for node in inputs])
     graph.eliminate_dead_code()
-    # reads the sizes of inputs first, once, for whatever comes
+    # moves the reading of input sizes to the start, once each
     apply_runtime_assertion_pass(module, SimpleNamespace())
     module.meta.update(program.graph_module.meta)
     return ExportedProgram(
@@ -131,7 +131,7 @@ def _decomposed(program: ExportedProgram, table: _Table) -> ExportedProgram | No
 
 
 class _Interpreter(fx.Interpreter):
-    """Runs a graph under a proxy mode, but for operators that stay as they are."""
+    """Runs a graph under a proxy mode, except operators that stay as they are."""
 
     def __init__(self, module: fx.GraphModule, implicit: _Table, explicit: _Table) -> None:
         super().__init__(module)
@@ -140,7 +140,7 @@ class _Interpreter(fx.Interpreter):
         self._node: fx.Node | None = None
 
     def results(self, *values: object) -> object:
-        """Return what the graph returns for `values`, one for each placeholder."""
+        """Return the outputs of the graph for `values`, one value per placeholder."""
         return self.run(*values, enable_io_processing=False)
 
     @override
@@ -170,14 +170,14 @@ class _Interpreter(fx.Interpreter):
 
 
 def _name_inputs(graph: fx.Graph, names: Sequence[str]) -> None:
-    """Give the inputs of `graph` the `names` that they had."""
+    """Give the inputs of `graph` their original `names`."""
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     taken = set(names)
     for node in graph.nodes:
         if node.op != "placeholder" and node.name in taken:
-            node._rename(node.name)  # noqa: SLF001 (sees to it that it is unique)
+            node._rename(node.name)  # noqa: SLF001 (makes the name unique)
     for node, name in zip(inputs, names, strict=True):
-        # not through its graph, which would not have names of Python's own, such as input
+        # set directly, because the graph would not keep names of Python builtins, such as `input`
         node.name = node.target = name
 
 

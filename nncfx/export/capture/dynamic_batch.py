@@ -1,4 +1,4 @@
-"""Example inputs and their dynamic axes, as the exporter wants them."""
+"""Prepare example inputs and their dynamic axes for the exporter."""
 
 import contextlib
 import functools
@@ -35,10 +35,10 @@ def batch_size(call: Call) -> int:
 
 
 def batched_call(call: Call) -> tuple[Call, Call]:
-    """Return `call` with at least two examples, and which axes of its arguments are the batch.
+    """Return `call` with at least two examples, and the batch axes of its arguments.
 
-    Axis 0 of a tensor is the batch where it is as long as axis 0 of the first tensor. A batch of
-    one is repeated: torch.export takes a size of one for a constant.
+    Axis 0 of a tensor is the batch if it is as long as axis 0 of the first tensor. A batch of one
+    is repeated, because torch.export treats a size of one as a constant.
     """
     size = batch_size(call)
     batch = torch.export.Dim("batch")
@@ -47,7 +47,7 @@ def batched_call(call: Call) -> tuple[Call, Call]:
         return isinstance(leaf, torch.Tensor) and leaf.ndim > 0 and leaf.shape[0] == size
 
     def axes_of(leaf: object) -> Mapping[int, Any] | None:
-        # of tensors never None, which torch takes for an axis where it stands in a tuple
+        # never None for a tensor: inside a tuple, torch would take None for an axis
         if not isinstance(leaf, torch.Tensor):
             return None
         return {0: batch} if is_batched(leaf) else {}
@@ -62,24 +62,24 @@ def batched_call(call: Call) -> tuple[Call, Call]:
 def opened(
     axes: Mapping[str, Any], arguments: Mapping[str, Any], wanted: Mapping[str, Mapping[int, str]]
 ) -> dict[str, Any]:
-    """Return `axes` with those of `wanted` open as well, under their names.
+    """Return `axes` with the axes of `wanted` open as well, under their names.
 
     Args:
-        axes: By argument, what is open already.
+        axes: The axes that are open already, by argument.
         arguments: The example of each argument.
-        wanted: Argument to axis to name, as torch.onnx has its `dynamic_axes`; of an argument
-            that holds several tensors, in each.
+        wanted: A mapping from arguments to axes to names, like `dynamic_axes` of torch.onnx; if
+            an argument holds several tensors, it applies to each.
 
     Raises:
-        ArgumentError: there is no such argument, it is no tensor, it has no such axis, or one of
-            fewer than 2 elements, which torch.export takes for a constant.
+        ArgumentError: an argument does not exist or holds no tensor, or an axis does not exist or
+            has fewer than 2 elements, which torch.export treats as a constant.
     """
     found = dict(axes)
     for name, by_axis in wanted.items():
         value = arguments.get(name)
         inside = [one for one in pytree.tree_leaves(value) if isinstance(one, torch.Tensor)]
         if not inside:
-            kind = f"is a {type(value).__name__}" if name in arguments else "is no input"
+            kind = f"is a {type(value).__name__}" if name in arguments else "is not an input"
             tensors = [key for key, one in arguments.items() if isinstance(one, torch.Tensor)]
             raise ArgumentError(
                 f"dynamic_axes names '{name}', which {kind}. Tensors among the inputs: "
@@ -103,7 +103,7 @@ def _check_axes(name: str, tensor: torch.Tensor, by_axis: Mapping[int, str]) -> 
 
 
 def as_lists(axes: Any) -> Any:  # noqa: ANN401 (a tree of any shape)
-    """Return `axes` with lists for what is of a registered class: torch.export compares by these.
+    """Return `axes` with instances of registered classes as lists, as torch.export compares them.
 
     >>> as_lists({"image": ({0: "batch"}, None)})
     {'image': ({0: 'batch'}, None)}
@@ -129,9 +129,9 @@ def _merged(
 
 @contextlib.contextmanager
 def named_options(model: nn.Module, call: Call) -> Iterator[None]:
-    """Give the forward a name for each of the `**options` in `call`, while it lasts.
+    """Give the forward a named argument for each of the `**options` in `call` inside the block.
 
-    torch.export (2.13) counts them twice where an axis is open: as one argument, and by name.
+    torch.export (2.13) counts options twice if an axis is open: as one argument and by name.
     """
     forward = model.forward
     signature = inspect.signature(forward)
@@ -159,9 +159,9 @@ def named_options(model: nn.Module, call: Call) -> Iterator[None]:
 
 
 def axes_by_argument(model: nn.Module, axes: Call) -> Mapping[str, Any]:
-    """Return `axes`, shaped like a call, by the names of the forward's arguments.
+    """Return `axes`, structured like a call, by the names of the forward's arguments.
 
-    What `*inputs` collects is one argument, a tuple.
+    The tensors that `*inputs` collects are one argument, a tuple.
     """
     args, kwargs = axes
     return inspect.signature(model.forward).bind(*args, **kwargs).arguments

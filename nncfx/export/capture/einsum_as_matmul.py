@@ -1,4 +1,4 @@
-"""Compute an einsum as the matrix product that it is: runtimes have integers for nothing else."""
+"""Compute an einsum as a matrix product, the only form with integer kernels in runtimes."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -10,17 +10,17 @@ from nncfx.graph.einsum import MatrixProduct, matrix_product
 
 
 def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
-    """Return what `torch.einsum` does, by `torch.matmul` where it is a matrix product.
+    """Return the result of `torch.einsum`, computed by `torch.matmul` if it is a matrix product.
 
-    Axes are transposed and, where several are summed or several are outputs of one matrix, taken
-    together before the product, and parted behind it.
+    Axes are transposed. If several axes are summed, or several are outputs of one matrix, they
+    are merged before the product and split after it.
     """
     tensors = [one for each in operands for one in ([each] if isinstance(each, Tensor) else each)]
     product = matrix_product(equation, [one.ndim for one in tensors])
     if product is None or _repeats(product, tensors):
         return torch.einsum(equation, *operands)
     first, second = tensors
-    # the axes before the last of the left matrix stay apart where they are no batch
+    # without a batch, the axes of the left matrix before the last need not be merged
     ahead, rows = (product.batch, product.left) if product.batch else (product.left, None)
     groups = (product.summed,) if rows is None else (rows, product.summed)
     left = _joined(first, product.operands[0], (ahead, *groups))
@@ -35,7 +35,7 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
 
 
 def _repeats(product: MatrixProduct, tensors: Sequence[Tensor]) -> bool:
-    """Return whether an axis of length 1 stands for one that is longer in the other operand."""
+    """Return whether an axis of length 1 is broadcast to a longer axis of the other operand."""
     sizes = [
         dict(zip(indices, one.shape, strict=True))
         for indices, one in zip(product.operands, tensors, strict=True)
@@ -52,7 +52,7 @@ def _sizes(product: MatrixProduct, tensors: Sequence[Tensor]) -> dict[str, int]:
 
 
 def _joined(x: Tensor, indices: Sequence[str], groups: Sequence[tuple[str, ...]]) -> Tensor:
-    """Return `x` with the axes in order of `groups`, each group but the first as one axis."""
+    """Return `x` with axes in the order of `groups`, each group but the first merged into one."""
     apart, *joined = groups
     x = _ordered(x, indices, (*apart, *chain(*joined)))
     for place, group in enumerate(joined, start=len(apart)):

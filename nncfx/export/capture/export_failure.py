@@ -1,4 +1,4 @@
-"""Turn a failure of torch's exporter into one clear paragraph."""
+"""Turn a failure of torch's exporter into a readable error."""
 
 import linecache
 import re
@@ -17,29 +17,29 @@ _OPERATION: Final = (
     re.compile(r"target=torch\.ops\.([\w.]+)"),
 )
 _MENDS: Final = {
-    "transformers.grouped_mm_fallback": "Let experts be computed by products that ONNX has: "
+    "transformers.grouped_mm_fallback": "Compute experts with products that ONNX has: "
     "model.set_experts_implementation('batched_mm'), before it is quantized."
 }
-"""By operation, in place of the general advice."""
+"""Advice by operation, instead of the general one."""
 _OF_CONSTANTS: Final = (
     "fake tensor in the exported program constant's list",
     "'Tensor' object has no attribute 'constant'",
 )
-"""What torch.export says of tensors that a forward makes past it."""
+"""Messages of torch.export about tensors that a forward creates without its knowledge."""
 _SOURCE_LINE: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n {4}(\S[^\n]*))?')
 _OWN: Final = str(Path(__file__).parents[2])
 _MACHINERY: Final = frozenset(
     {"nncfx", "onnx_ir", "onnxscript", "torch", *sys.stdlib_module_names}
 )
-"""Whose lines are none of a model."""
+"""Packages whose lines do not belong to the model."""
 _COLOUR: Final = re.compile(r"\x1b?\[\d+m")
 
 
 def as_export_error(error: BaseException, *, model: str) -> ExportError:
-    """Return an `ExportError` that names the operation, the line of the model and the mend.
+    """Return an `ExportError` that names the operation, the line of the model and the remedy.
 
     Args:
-        error: what torch's exporter raised.
+        error: the error that torch's exporter raised.
         model: class name of the model.
     """
     chain = list(_chain(error))
@@ -82,7 +82,7 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
 
 
 def makes_constants(error: BaseException | None) -> bool:
-    """Return whether torch.export failed on tensors that it takes for constants."""
+    """Return whether torch.export failed on tensors that it mistakes for constants."""
     return any(one in str(error) for one in _OF_CONSTANTS)
 
 
@@ -95,7 +95,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _source_line(texts: list[str]) -> str:
     matches = [match for text in texts for match in _SOURCE_LINE.finditer(text)]
-    # a hook stands around the model's own line
+    # the frames of a hook surround the model's own line
     found = [match for match in matches if not match.group(1).startswith(_OWN)]
     if not found:
         return ""
@@ -103,7 +103,7 @@ def _source_line(texts: list[str]) -> str:
 
 
 def _nodes_read(chain: Iterable[BaseException]) -> Iterator[str]:
-    """Yield where the model calls what torch could not export; its message leaves that out."""
+    """Yield the places where the model makes failed calls, which torch's message leaves out."""
     for link in chain:
         for frame, _ in traceback.walk_tb(link.__traceback__):
             node = frame.f_locals.get("node")
@@ -112,7 +112,7 @@ def _nodes_read(chain: Iterable[BaseException]) -> Iterator[str]:
 
 
 def _raising_line(error: BaseException) -> str:
-    """Return where the model was when an `error` that names no line was raised."""
+    """Return the line of the model that raised `error`, for errors that name no line."""
     frames = traceback.walk_tb(error.__traceback__)
     modules = [(one, str(one.f_globals.get("__name__")), line) for one, line in frames]
     found = [
@@ -130,7 +130,7 @@ def _told(path: str, line: int | str, function: str, code: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line of `text`, and the next as long as a colon announces it."""
+    """Return the first line of `text`, and each next line while a line ends with a colon."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = next((at for at, line in enumerate(lines) if not line.endswith(":")), len(lines))
     return " ".join(lines[: told + 1]).removesuffix(":") or "no reason given"

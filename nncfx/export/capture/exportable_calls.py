@@ -1,4 +1,4 @@
-"""Call torch functions, while a model is exported, in the form that the exporter writes well."""
+"""Replace torch functions during an export by forms that the exporter supports."""
 
 import inspect
 import math
@@ -19,7 +19,7 @@ from nncfx.export.capture.einsum_as_matmul import einsum
 # ruff: noqa: A002, ANN401 (torch's own signatures)
 
 ATTENTION_AXES: Final = 4
-"""How many axes torch's exporter takes: batch, heads, length, features."""
+"""Number of axes that torch's exporter accepts: batch, heads, length, features."""
 
 
 def _attention(
@@ -33,7 +33,7 @@ def _attention(
     """Compute `scaled_dot_product_attention` on tensors (batch, heads, length, features).
 
     torch takes any number of axes before length and features, its exporter (2.13) exactly two. The
-    axes before the heads become one, and missing ones are added; the result has its own again.
+    axes before the heads are merged, or missing axes added, and the result is reshaped back.
     """
     operands = (query, key, value)
     if all(one.ndim == ATTENTION_AXES for one in operands):
@@ -50,14 +50,14 @@ def _attention(
 
 
 def _four_axes(x: Tensor, ahead: torch.Size) -> Tensor:
-    """Return `x` with axes `ahead` of the last three as one."""
+    """Return `x` with the axes `ahead` of the last three merged into one."""
     if x.ndim < ATTENTION_AXES:
         return x.reshape((1,) * (ATTENTION_AXES - x.ndim) + x.shape)
     return x.expand(*ahead, *x.shape[-3:]).flatten(0, -ATTENTION_AXES)
 
 
 def _embedding_bag(indices: Tensor, weight: Tensor, *others: Any, **named: Any) -> Tensor:
-    """Look up bags of equal sizes, a row of `indices` each, and reduce them, in two steps."""
+    """Look up bags of equal size, one per row of `indices`, and reduce them, in two steps."""
     given = inspect.signature(F.embedding_bag).bind(indices, weight, *others, **named).arguments
     is_more = any(given.get(name) is not None for name in ("max_norm", "padding_idx"))
     if indices.ndim != _BAGS_NDIM or is_more:
@@ -71,9 +71,9 @@ def _embedding_bag(indices: Tensor, weight: Tensor, *others: Any, **named: Any) 
 def _running(
     x: Tensor, dim: int, join: Callable[[Tensor, Tensor], Tensor], neutral: float
 ) -> Tensor:
-    """Join what stands along an axis up to each entry, in steps that double (Hillis and Steele).
+    """Return the running reduction along an axis, in steps that double (Hillis and Steele).
 
-    An axis of open length, of which the number of steps is not known, is refused by the exporter.
+    The exporter refuses an axis of open length, because the number of steps is unknown.
     """
     if x.ndim == 0:
         return x.clone()
@@ -97,9 +97,9 @@ def _logcumsumexp(input: Tensor, dim: int) -> Tensor:
 
 
 def _cross_entropy(*given: Any, **named: Any) -> Tensor:
-    """Compute `cross_entropy` of smoothed labels, or of probabilities, from logarithms.
+    """Compute `cross_entropy` with label smoothing or class probabilities from logarithms.
 
-    ONNX's operation has neither, nor logits without a batch.
+    ONNX's operator supports neither, nor logits without a batch.
     """
     bound = inspect.signature(F.cross_entropy).bind(*given, **named)
     bound.apply_defaults()
@@ -140,7 +140,7 @@ def _cdist(
     p: float = 2.0,
     compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
 ) -> Tensor:
-    """Compute the distances of all rows of `x1`, * x P x M, from those of `x2`, * x R x M."""
+    """Compute the distances between all rows of `x1`, * x P x M, and of `x2`, * x R x M."""
     is_long = max(x1.shape[-2], x2.shape[-2]) > _FEW_ROWS
     by_product = (
         is_long if compute_mode.endswith("if_necessary") else compute_mode.startswith("use")
@@ -167,9 +167,9 @@ def _adaptive_max_pool(
     output_size: int | Sequence[int | None],
     return_indices: bool = False,
 ) -> Any:
-    """Compute `pool` as largest values of windows, along one of its `axes` after the other."""
+    """Compute `pool` as the maxima of windows, one of its `axes` after the other."""
     sizes = [output_size] * axes if isinstance(output_size, int) else output_size
-    if return_indices or set(sizes) == {1}:  # of all there is a form
+    if return_indices or set(sizes) == {1}:  # ONNX has a form for these
         return pool(input, output_size, return_indices)
     x = input
     for axis, size in zip(range(-axes, 0), sizes, strict=True):
@@ -184,7 +184,7 @@ def _adaptive_max_pool(
 
 _DATA: Any = Tensor.data  # a descriptor
 _FEW_ROWS: Final = 25
-"""Up to so many torch computes distances without a product of matrices."""
+"""Up to this many rows, torch computes distances without a matrix product."""
 _BAGS_NDIM: Final = 2
 _REDUCED: Final[Mapping[str, Callable[..., Tensor]]] = MappingProxyType(
     {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
@@ -196,7 +196,7 @@ _FORMS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = MappingProxyTyp
         F.embedding_bag: _embedding_bag,
         F.cross_entropy: _cross_entropy,
         torch.cdist: _cdist,
-        _DATA.__get__: Tensor.detach,  # torch.export takes what `data` gives for a constant
+        _DATA.__get__: Tensor.detach,  # torch.export takes the value of `data` for a constant
         **dict.fromkeys((torch.hypot, Tensor.hypot), _hypot),
         **{
             pool: partial(_adaptive_max_pool, axes, pool)
@@ -211,7 +211,7 @@ _FORMS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = MappingProxyTyp
 
 
 class ExportableCalls(TorchFunctionMode):
-    """Replaces some functions by equal ones; hooks of a wrapped model see the originals."""
+    """Replaces some functions by equivalents; hooks of a wrapped model see the originals."""
 
     @override
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Write a program without operations that change a tensor in place, where no view could see it."""
+"""Replace the in-place operations of a program where no view observes the change."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,13 +11,13 @@ from torch.utils import _pytree as pytree
 
 
 def replace_inplace_operations(graph: fx.Graph) -> bool:
-    """Replace `relu_`, `add_` and the like by `relu`, `add`; return whether none is left.
+    """Replace in-place operations, such as `relu_` by `relu`; return whether none is left.
 
-    `graph` is left as it was if one of them has no such form, changes an input of the program, or
-    changes what a tensor holds that is read later on under another name.
+    `graph` is left unchanged if one of them has no other form, changes an input of the program,
+    or changes data that is read later under another name.
 
     Args:
-        graph: of a captured program, each node with its value as `meta["val"]`.
+        graph: of a captured program; the value of each node is its `meta["val"]`.
     """
     changes = [node for node in graph.nodes if is_inplace(node)]
     if not changes:
@@ -39,12 +39,12 @@ def replace_inplace_operations(graph: fx.Graph) -> bool:
 
 
 def is_inplace(node: fx.Node) -> bool:
-    """Return whether `node` changes what it reads."""
+    """Return whether `node` changes one of its inputs."""
     return isinstance(node.target, OpOverload) and _schema(node.target).is_mutable
 
 
 def _functional(operator: object) -> OpOverload | None:
-    """Return the operator that computes the same, and leaves its argument alone."""
+    """Return the operator that computes the same without changing its argument."""
     if not isinstance(operator, OpOverload) or operator.namespace != "aten":
         return None
     _, name, overload = str(operator).split(".")
@@ -63,7 +63,7 @@ def _schema(operator: OpOverload) -> Any:  # noqa: ANN401 (torch has no type for
 
 
 def _is_unseen(node: fx.Node, names: dict[int, list[fx.Node]], order: dict[fx.Node, int]) -> bool:
-    """Return whether nobody reads later, under another name, what `node` changes in place."""
+    """Return whether no later node reads, under another name, the data that `node` changes."""
     changed = node.args[0]
     if _functional(node.target) is None or not isinstance(changed, fx.Node):
         return False

@@ -1,18 +1,20 @@
-"""Let torch's exporter take constants as they are, and spare it what it does again and again.
+"""Patch torch's exporter to keep constants exact and to avoid repeated work.
 
-* Its optimizer leaves out what adds a number below 1e-8 or multiplies by one near 1, such as the
-  `x + 1e-12` that keeps a division or a logarithm finite. What equals the number of a rule in the
-  dtype of the constant is left out, nothing else.
-* Its optimizer tries rules on every node. For a rule whose pattern has several last nodes
-  onnxscript lists all nodes of the graph, and only then looks whether the node at hand is the
-  first of those.
-* Its registry of translations parses the source of five hundred functions, each time: half of
-  the time of a small model.
+* Its optimizer removes additions of numbers below 1e-8 and multiplications by numbers near 1, such
+  as the `x + 1e-12` that keeps a division or a logarithm finite. Patched, it removes only
+  operations whose constant equals the number of the rule in the dtype of the constant.
+* Its optimizer tries rules on every node. For a rule whose pattern has several output nodes,
+  onnxscript lists all nodes of the graph before it checks whether the current node matches the
+  first output.
+* Its registry of translations parses the source of five hundred functions in each export, which
+  takes half of the time for a small model.
 * It looks up all composite operators of torch once for each namespace of operators.
-* It runs LSTMs and GRUs step by step for the shapes that they return, though their ONNX operators
-  loop themselves: where axes are open it captures a loop of each layer and direction, and runs all
-  steps, twice, as it decomposes, which takes a second for 20 steps and fixes their number.
-* Distributions, as policies return them, look at the values of their parameters, which it lacks.
+* It runs LSTMs and GRUs step by step to get the shapes of their outputs, although their ONNX
+  operators contain the loop. With open axes it captures a loop for each layer and direction and
+  runs all steps twice during decomposition, which takes a second for 20 steps and fixes their
+  number.
+* Distributions, which policies return, validate the values of their parameters; a capture has no
+  values.
 """
 
 import contextlib
@@ -36,10 +38,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def patched_exporter() -> Iterator[None]:
-    """Let torch's exporter write every constant that counts, in less time."""
+    """Patch torch's exporter inside the block."""
     from onnxscript.rewriter._matcher import SimplePatternMatcher
 
-    # torch's own registration of its loops, of which these take the place
+    # torch's own registration of its loops, which `_gru` and `_lstm` replace
     from torch.export import _patches as loops
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
@@ -70,7 +72,7 @@ def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:  # noqa: 
 
 
 def _first_nodes_first(slowly: Any) -> Any:  # noqa: ANN401 (of onnxscript, which is imported late)
-    """Return a `match` that lists no graph in vain; what matches is the same."""
+    """Return a `match` with equal results that lists the graph only if the first node matches."""
     from onnxscript.rewriter._basics import MatchResult
 
     def match(
@@ -90,7 +92,7 @@ def _first_nodes_first(slowly: Any) -> Any:  # noqa: ANN401 (of onnxscript, whic
 
 
 def _exactly(self: "SimplePatternMatcher", pattern: "Constant", value: "ir.Value") -> bool:
-    """Return whether a constant is the number of a pattern, in its own dtype."""
+    """Return whether a constant equals the number of a pattern in the constant's dtype."""
     expected = np.asarray(pattern.value)
     known = value.const_value
     try:
@@ -98,7 +100,7 @@ def _exactly(self: "SimplePatternMatcher", pattern: "Constant", value: "ir.Value
     except FileNotFoundError:
         found = None
     if found is None or found.shape != expected.shape:
-        return bool(self.fail(f"{value.name} is no constant of shape {expected.shape}."))
+        return bool(self.fail(f"{value.name} is not a constant of shape {expected.shape}."))
     if found.dtype.kind == "f":
         expected = expected.astype(found.dtype)
     if not np.array_equal(found, expected):
@@ -109,10 +111,10 @@ def _exactly(self: "SimplePatternMatcher", pattern: "Constant", value: "ir.Value
 def _from_torchlib(
     slowly: "Callable[[int], ONNXRegistry]",
 ) -> "classmethod[ONNXRegistry, ..., ONNXRegistry]":
-    """Return a `from_torchlib` of registries to which one can add, read from torchlib once."""
+    """Return a `from_torchlib` that reads torchlib once and returns registries that can grow."""
 
     def quickly(kind: type["ONNXRegistry"], opset_version: int) -> "ONNXRegistry":
-        # only operators that torch knows are translated, and libraries may bring more at any time
+        # only operators that torch knows are translated, and libraries can add more at any time
         known = len(torch._C._dispatch_get_all_op_names())  # noqa: SLF001 (there is no other list)
         read = _registry_read(slowly, opset_version, known)
         made = kind()
@@ -141,10 +143,10 @@ def _lstm(x: Tensor, state: Sequence[Tensor], *options: object) -> tuple[Tensor,
 
 
 def _outputs(x: Tensor, hidden: Tensor, *options: object) -> Tensor:
-    """Return a tensor like the outputs of all steps: (time, batch, directions x width).
+    """Return an empty tensor like the outputs of all steps: (time, batch, directions x width).
 
     Args:
-        x: (time, batch, features), or (batch, time, features) where the last option says so.
+        x: (time, batch, features), or (batch, time, features) if the last option is True.
         hidden: the state, (layers x directions, batch, width).
         options: weights, biases or not, layers, dropout, training, bidirectional, batch first.
     """

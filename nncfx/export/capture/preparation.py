@@ -1,4 +1,4 @@
-"""Make a model ready to be exported: unwrapped where possible, inferring, and running."""
+"""Prepare a model for export: unwrap it, switch it to inference, and check that it runs."""
 
 import contextlib
 import logging
@@ -27,13 +27,13 @@ _LOGGER = logging.getLogger(__name__)
 def plain(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
     """Return a wrapped model without its wrapping, where a plain module can compute the same.
 
-    Quantizers stay: a weight that they have rounded is, in a plain module, a float like any other.
-    What stands before them, such as masks, is in the weights of a copy: neither the unpacking of
-    bits nor scores have a place in a file. Layers of codes become float layers with quantizers.
+    Quantizers stay, because a plain module would hold a rounded weight as an ordinary float. Hooks
+    before them, such as masks, are applied to the weights of a copy, because a file can hold
+    neither scores nor the unpacking of bits. Layers of codes become float layers with quantizers.
 
     Raises:
         ExportError: `model` is sharded or offloaded.
-        ArgumentError: it is on meta.
+        ArgumentError: `model` is on meta.
     """
     require_whole(model, "exported", ExportError, is_only_run=True)
     require_values(model, "exported")
@@ -54,9 +54,9 @@ def plain(model: nn.Module, example_inputs: ExampleInputs) -> nn.Module:
 
 
 def _called(model: NNCFNetwork) -> nn.Module:
-    """Return a module that is `model`, all its state shared, but for being an `fx.GraphModule`.
+    """Return a module that shares all state with `model` but is not an `fx.GraphModule`.
 
-    torch.export does not call a graph module but runs its graph, past the hooks on its calls.
+    torch.export runs the graph of a graph module instead of calling it, and so skips its hooks.
     """
     spec = spec_of(model)
     kind = type(spec.original.__name__, (nn.Module,), {"forward": spec.original.forward})
@@ -68,10 +68,10 @@ def _called(model: NNCFNetwork) -> nn.Module:
 
 @contextlib.contextmanager
 def inferring(model: nn.Module) -> Iterator[WatchedWrites]:
-    """Hold every module in eval mode, and leave modes, buffers and kept tensors as they were.
+    """Hold every module in eval mode, and restore modes, buffers and kept tensors at the end.
 
-    So are weights that a forward writes to in the mode that is yielded, which is for the first
-    one: some write once, by a flag that is put back. A file is written inside.
+    Weights that the first forward writes are restored as well, if it runs inside the context that
+    is yielded: some models write once, guarded by a flag that is restored. Export in this block.
     """
     with torch.no_grad(), without_keeping(model) as modules, preserved(model):
         writes = ParameterWrites(modules)
@@ -85,8 +85,8 @@ def check_writable(model: nn.Module) -> None:
     """Refuse a module for which the exporter would write a file that no runtime reads.
 
     Raises:
-        ExportError: an LSTM projects its state, which ONNX's LSTM does not; or the model is
-            quantized, and autocast would have it compute in another type than it is quantized in.
+        ExportError: an LSTM projects its state, which ONNX's LSTM cannot; or the model is
+            quantized, and autocast would change the type in which it computes.
     """
     device = next((one.device.type for one in model.parameters()), "cpu")
     if torch.is_autocast_enabled(device) and any(
@@ -100,15 +100,15 @@ def check_writable(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, nn.LSTM) and module.proj_size:
             raise ExportError(
-                f"'{name or type(model).__name__}' is an LSTM with proj_size="
-                f"{module.proj_size}, and ONNX's LSTM has no projection of its state: there is "
-                "no file for it. Use proj_size=0, with a smaller hidden_size or a linear layer "
-                "behind it, and train it on."
+                f"'{name or type(model).__name__}' is an LSTM with proj_size={module.proj_size}, "
+                "and ONNX's LSTM has no projection of its state: there is no file for it. Use "
+                "proj_size=0, with a smaller hidden_size or a linear layer after it, and train "
+                "it on."
             )
 
 
 def warn_idle_quantizers(model: nn.Module) -> None:
-    """Log the quantizers that are switched off, as in the first epochs of a staged schedule."""
+    """Warn of quantizers that are switched off, as in the first epochs of a staged schedule."""
     hooks = [one for one in model.modules() if isinstance(one, Quantizer)]
     idle = sum(not one.is_active for one in hooks)
     if idle:
@@ -124,7 +124,7 @@ def run_once(model: nn.Module, call: Call) -> object:
     """Return what `model` returns for `call`, in eval mode; its buffers stay as they were.
 
     Raises:
-        ExportError: it does not run, or cannot be followed.
+        ExportError: it does not run, or torch.export cannot follow it.
     """
     args, kwargs = own_tensors(call)
     before = _places(model)
@@ -140,7 +140,7 @@ def run_once(model: nn.Module, call: Call) -> object:
         ) from error
     for name, place in _places(model).items():
         if place != before.get(name):
-            # torch.export would put a tensor without data there, and crash
+            # torch.export would set a tensor without data, and crash
             raise ExportError(
                 f"{type(model).__name__} sets the data of '{name}' in its forward, as networks do "
                 "that fold their branches into one weight, and torch.export cannot follow that. "

@@ -1,4 +1,4 @@
-"""Check that a captured program is the model, and that a file can hold what it does."""
+"""Check that a captured program matches the model and can be written to a file."""
 
 import contextlib
 import logging
@@ -19,18 +19,18 @@ _SMOOTH: Final = ("aten._upsample_bilinear2d_aa", "aten._upsample_bicubic2d_aa")
 _ALIGN_CORNERS: Final = 2
 
 Shapes = Mapping[str, Sequence[tuple[int, ...]]]
-"""Name of a quantizer's module to the shapes of what it has read, in order."""
+"""Maps the name of a quantizer's module to the shapes of its inputs, in order."""
 
 
 def check_captured(program: torch.export.ExportedProgram, shapes: Shapes) -> None:
-    """Refuse a program that is not the model, or that no file can hold; log what a file loses.
+    """Refuse a program that differs from the model or cannot be written; warn of lost state.
 
     Args:
-        program: Of the model, exported from inputs like those it was run on.
-        shapes: What its quantizers read in that run.
+        program: The model's program, exported from inputs like those of the run.
+        shapes: The shapes that its quantizers read in the run.
 
     Raises:
-        ExportError: the message says what.
+        ExportError: the program is refused; the message gives the reason.
     """
     _check_unsupported_arguments(program)
     _check_quantizer_inputs(program, shapes)
@@ -39,9 +39,9 @@ def check_captured(program: torch.export.ExportedProgram, shapes: Shapes) -> Non
 
 @contextlib.contextmanager
 def quantizer_inputs(model: nn.Module) -> Iterator[Shapes]:
-    """Return a mapping that fills, while it lasts, with what the quantizers of `model` read.
+    """Yield a mapping that collects the shapes that the quantizers of `model` read in the block.
 
-    Those that round to float8, or by groups, are left out: they call other operations.
+    Quantizers to float8 or by groups are left out, because they call other operations.
     """
     shapes: dict[str, list[tuple[int, ...]]] = {}
 
@@ -58,14 +58,14 @@ def quantizer_inputs(model: nn.Module) -> Iterator[Shapes]:
 def _check_quantizer_inputs(program: torch.export.ExportedProgram, shapes: Shapes) -> None:
     """Refuse a program in which a quantizer reads a tensor of another shape than in the model.
 
-    A forward may ask whether it is being exported, and call other operations then: hooks at the
-    n-th call of a function would stand at another call, and the file would compute something else.
-    Quantizers of which the program holds fewer or more calls are not compared: what no output
-    needs is left out of it.
+    A forward can check whether it is being exported and then call other operations: the hook at
+    the n-th call of a function would meet another call, and the file would compute something else.
+    Quantizers with fewer or more calls in the program are not compared, because the program omits
+    calls that no output needs.
 
     Args:
-        program: Of the model, exported from inputs like those it was run on.
-        shapes: What its quantizers read in that run.
+        program: The model's program, exported from inputs like those of the run.
+        shapes: The shapes that its quantizers read in the run.
 
     Raises:
         ExportError: the message names the quantizer and both shapes.
@@ -83,17 +83,17 @@ def _check_quantizer_inputs(program: torch.export.ExportedProgram, shapes: Shape
         for here, there in zip(expected, read, strict=True):
             if not _is_like(here, there):
                 raise ExportError(
-                    f"While it is exported the model takes another path than when it was traced: "
+                    "While it is exported the model takes another path than when it was traced: "
                     f"the quantizer '{name.partition('.quantization.')[2] or name}' reads a "
                     f"tensor of shape {tuple(there)} instead of {here}, and the file would "
                     "compute something else. Let its forward call the same operations on floats "
                     "whether it is exported or not (torch.compiler.is_exporting, and checks for "
-                    "fake tensors, tell it), or leave that scope out by ignored_scopes."
+                    "fake tensors, tell which), or leave that scope out with ignored_scopes."
                 )
 
 
 def _is_like(shape: Sequence[int], traced: Sequence[Any]) -> bool:
-    """Return whether two shapes agree in all but symbolic extents."""
+    """Return whether two shapes agree in all but symbolic sizes."""
     return len(shape) == len(traced) and all(
         not isinstance(there, int) or here == there
         for here, there in zip(shape, traced, strict=True)
@@ -101,14 +101,14 @@ def _is_like(shape: Sequence[int], traced: Sequence[Any]) -> bool:
 
 
 def _check_unsupported_arguments(program: torch.export.ExportedProgram) -> None:
-    """Refuse a program of which torch's exporter leaves out a part without a word.
+    """Refuse a program with arguments that torch's exporter silently drops.
 
     Raises:
-        ExportError: an average pooling has a divisor of its own, which ONNX's has not, or a
-            smoothed resize aligns the corners, which torch does in a way of its own.
+        ExportError: an average pooling has `divisor_override`, which ONNX lacks, or an antialiased
+            resize aligns the corners, which torch computes differently from ONNX.
 
-    Source: torch 2.13, `torch.onnx`: `aten_avg_pool2d` and `aten_avg_pool3d` do not use it; and
-    `UpSampleKernel.cpp`: smoothing takes the step of aligned corners from the middles of pixels.
+    Source: torch 2.13, `torch.onnx`: `aten_avg_pool2d` and `aten_avg_pool3d` ignore the divisor;
+    and `UpSampleKernel.cpp`: antialiasing applies the step of aligned corners to pixel centers.
     """
     for node in program.graph.nodes:
         name, place = str(node.target), _module_of(node) or node.name
@@ -134,15 +134,15 @@ def _given(node: torch.fx.Node, index: int, name: str) -> object:
 
 
 def _module_of(node: torch.fx.Node) -> str:
-    """Return the dotted name of the module that makes a call; "" of the model itself."""
+    """Return the dotted name of the module that makes a call; "" for the model itself."""
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     return modules[-1][0] if modules else ""
 
 
 def _warn_unexported_state(program: torch.export.ExportedProgram) -> None:
-    """Log the buffers that the forward of `program` changes.
+    """Warn of buffers that the forward of `program` changes.
 
-    A file has no state: in each of its runs they are what they were when it was written.
+    A file has no state: each run starts with the values that the buffers had at export.
     """
     changed = sorted(program.graph_signature.buffers_to_mutate.values())
     if changed:

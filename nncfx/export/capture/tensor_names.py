@@ -1,4 +1,4 @@
-"""Names of the inputs and outputs of an exported graph, and of the open axes of its outputs."""
+"""Name the inputs and outputs of an exported graph, and the open axes of its outputs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ def _key_text(key: object) -> str:
 
 
 def name_outputs(graph: "ir.Graph", names: list[str]) -> None:
-    """Give outputs their `names`, but for those that are an input, or called like one."""
+    """Give outputs their `names`, except outputs that are inputs or would share a name."""
     taken = {value.name for value in graph.inputs}
     if len(names) != len(graph.outputs):
         return
@@ -48,7 +48,7 @@ def name_outputs(graph: "ir.Graph", names: list[str]) -> None:
 
 
 def rename(graph: "ir.Graph", inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> None:
-    """Give inputs and outputs the names that were asked for."""
+    """Give inputs and outputs the requested names."""
     named = {"input_names": (inputs, graph.inputs), "output_names": (outputs, graph.outputs)}
     for argument, (names, values) in named.items():
         if names is None:
@@ -69,9 +69,9 @@ def rename(graph: "ir.Graph", inputs: Sequence[str] | None, outputs: Sequence[st
 
 
 def name_open_axes(graph: "ir.Graph") -> None:
-    """Call each open axis of an output `output_dim_2`, or as the axis of an input that it equals.
+    """Name each open axis of an output like the input axis that it equals, or `output_dim_2`.
 
-    torch calls it by its formula, such as `2*(((h - 1)//4)) + 2`. Equal formulas have one name.
+    torch names it by its formula, such as `2*(((h - 1)//4)) + 2`. Equal formulas share one name.
     """
     import onnx_ir as ir
 

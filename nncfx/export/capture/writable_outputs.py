@@ -1,4 +1,4 @@
-"""Let a model return only what a file can hold: tensors, not caches and other objects."""
+"""Remove outputs of a model that a file cannot hold, such as caches."""
 
 import contextlib
 import logging
@@ -18,15 +18,15 @@ _LEAVES: Final = (torch.Tensor, bool, int, float, complex, str, type(None))
 
 @contextlib.contextmanager
 def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None]:
-    """Leave out, while it lasts, those outputs of `model` that torch cannot take apart.
+    """Leave out, inside the block, outputs of `model` that torch cannot flatten.
 
-    A language model returns its cache of keys and values beside the logits, an object of a class
-    of its own. What is left out is logged. A dataclass counts as a mapping of its fields. Where
-    torch can take all outputs apart and name them, they stay as they are; without `numbers`,
-    numbers and texts among them are left out and logged.
+    For instance, a language model returns its cache of keys and values, an object of a special
+    class, along with the logits. Omitted outputs are logged. A dataclass counts as a mapping of
+    its fields. If torch can flatten and name all outputs, they stay as they are; with
+    `numbers=False`, numbers and strings among them are left out and logged as well.
 
     Raises:
-        ExportError: when `model` is called and none of its outputs can be written.
+        ExportError: when `model` is called and no output can be written.
     """
     told: set[str] = set()
 
@@ -38,8 +38,8 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
         if not any(isinstance(one, torch.Tensor) for one in pytree.tree_leaves(kept)):
             raise ExportError(
                 f"{type(model).__name__} returns a {type(output).__name__}, in which torch sees "
-                "no tensor, so that no file can hold it. Return tensors, in a tuple or a "
-                "mapping, or register the class: torch.export.register_dataclass."
+                "no tensor, so no file can hold it. Return tensors, in a tuple or a mapping, or "
+                "register the class: torch.export.register_dataclass."
             )
         for name in parts.keys() - kept.keys() - told:
             told.add(name)
@@ -62,7 +62,7 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
         if name not in told:
             told.add(name)
             _LOGGER.warning(
-                "Output %s of %s is %r, no tensor, and is left out of the file.",
+                "Output %s of %s is %r, not a tensor, and is left out of the file.",
                 name,
                 type(model).__name__,
                 leaf,
@@ -76,7 +76,7 @@ def writable_outputs(model: nn.Module, *, numbers: bool = True) -> Iterator[None
 def _is_writable(value: object) -> bool:
     try:
         leaves = pytree.tree_flatten_with_path(value)[0]
-    except ValueError:  # a class that was registered without names, as those of diffusers
+    except ValueError:  # a class registered without key names, as in diffusers
         return False
     return all(isinstance(one, _LEAVES) for _, one in leaves)
 

@@ -1,1 +1,1 @@
-"""Checks of an exported file against what runtimes compute."""
+"""Check how runtimes will compute an exported file."""

@@ -1,4 +1,4 @@
-"""What an ONNX file holds, counted: inputs, operators, bytes of weights by type."""
+"""Summarize an ONNX file: inputs, operators, bytes of weights by type."""
 
 import math
 import os
@@ -20,9 +20,9 @@ class ONNXSummary:
         opset: Its operator set.
         inputs: Type and shape by name, such as "float32 ?x3x224x224".
         outputs: Likewise.
-        operators: How many nodes there are of each operator, the most frequent first.
+        operators: Number of nodes by operator, the most frequent first.
         weight_bytes: Bytes of the weights by type.
-        size_bytes: Bytes on disk, weights in a file of their own included.
+        size_bytes: Bytes on disk, including external weights.
     """
 
     opset: int
@@ -34,7 +34,7 @@ class ONNXSummary:
 
 
 def summarize_onnx(path: str | os.PathLike[str]) -> ONNXSummary:
-    """Return what the ONNX file at `path` holds; weights in a file of their own are not read.
+    """Return a summary of the ONNX file at `path`; external weights are not read.
 
     Raises:
         ExportError: the file is not an ONNX model.
@@ -82,7 +82,7 @@ def _value(info: Any) -> str:  # noqa: ANN401 (onnx's ValueInfoProto)
 
 
 _NARROW: Final = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}
-"""Bits of the types of which several share a byte."""
+"""Bits of the types narrower than a byte."""
 
 
 def _bytes(tensor: Any) -> int:  # noqa: ANN401 (onnx's TensorProto)

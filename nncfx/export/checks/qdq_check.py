@@ -42,12 +42,12 @@ def qdq_violations(
 ) -> tuple[QDQViolation, ...]:
     """Return the convolutions and matrix products of a file that `target` computes in float.
 
-    Of each, both operands must come from a `DequantizeLinear` of 8 bits (with zero point 0, for
-    a symmetric target), and a convolution's result must be quantized again. Operators of a
-    runtime's own, such as `MatMulNBits`, are not looked at.
+    To run in integers, both operands must come from a `DequantizeLinear` of 8 bits (with zero
+    point 0, for a symmetric target), and a convolution's result must be quantized again. Custom
+    operators of a runtime, such as `MatMulNBits`, are not checked.
 
     Raises:
-        ArgumentError: there is no such target.
+        ArgumentError: the target is unknown.
         ExportError: the file is not an ONNX model.
         MissingExtraError: onnx is not installed.
     """
@@ -62,11 +62,11 @@ def qdq_violations(
 
 
 def warn_float_operations(graph: "ir.Graph", target: Target) -> None:
-    """Warn, in the log, of layers with stored integers that `target` computes in float anyway.
+    """Warn of layers with stored integers that `target` computes in float anyway.
 
-    A graph without quantized activations has weights alone quantized, and is not looked at; nor
-    is one for a target whose convolutions may end in float. Tensors in float8 are logged, whatever
-    the target: the file holds the operations that simulate them.
+    A graph without quantized activations, where only weights are quantized, is not checked, nor is
+    a graph for a target whose convolutions can return floats. Tensors in float8 trigger a warning
+    for every target, because the file holds the operations that simulate them.
     """
     _warn_float8(nodes_of(graph, "Cast"), target)
     if target.float_results or not nodes_of(graph, "QuantizeLinear"):
@@ -159,10 +159,10 @@ def _is_quantized_behind(value: "ir.Value") -> bool:
 
 
 def _starts_at_zero(quantize: "ir.Node") -> bool:
-    """Return whether nothing below 0 is on the grid, so that a runtime can drop a ReLU."""
+    """Return whether the grid has no values below 0, so a runtime can drop a ReLU."""
     zero_point = _zero_point(quantize)
     if zero_point is None:
-        return True  # of a QuantizeLinear without one the output is uint8
+        return True  # a QuantizeLinear without a zero point returns uint8
     value, dtype = constant_of(zero_point), zero_point.dtype
     return (
         value is not None and dtype is not None and bool((value == _LEAST.get(dtype.name)).all())
@@ -174,7 +174,7 @@ def _zero_point(node: "ir.Node") -> "ir.Value | None":
 
 
 def _integer_type(value: "ir.Value | None") -> str:
-    """Return the type of a zero point or of integers; a file names it for constants alone."""
+    """Return the type of a zero point or of integers, which a file only states for constants."""
     import onnx_ir as ir
 
     if value is None or value.dtype is not None:
@@ -187,4 +187,4 @@ def _integer_type(value: "ir.Value | None") -> str:
     if source.op_type == "QuantizeLinear":
         zero_point = _zero_point(source)
         return "UINT8" if zero_point is None else _integer_type(zero_point)
-    return _integer_type(source.inputs[0] if source.inputs else None)  # it moves the integers
+    return _integer_type(source.inputs[0] if source.inputs else None)  # a node that moves integers

@@ -1,4 +1,4 @@
-"""Warn of a file, or of a program, that the CPU at hand would compute wrongly."""
+"""Warn of files and programs whose integer sums would overflow on this CPU."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _MOST: Final = 64
-"""Two products of it with 255 fit into 16 bits."""
+"""The sum of two products of this number and 255 fits into 16 bits."""
 _MEND: Final = (
     "Quantize with 7 bits of weights: QuantizeOptions(overflow_fix='enable'), in a config "
     "'overflow_fix': 'enable', or target='onnxruntime-avx2'."
@@ -28,8 +28,8 @@ _PASSED: Final = (torch.ops.aten.t.default, torch.ops.aten.to.dtype)
 def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
     """Return the names of layers whose sums of two products may need more than 16 bits.
 
-    They are those with a quantized activation and a stored weight of which an integer is beyond
-    64: two products of 255 and 65 are more than 32767.
+    These layers have a quantized activation and a stored weight with an integer beyond 64: two
+    products of 255 and 65 exceed 32767.
     """
     return tuple(
         str(node.name)
@@ -41,9 +41,9 @@ def overflowing_layers(graph: "ir.Graph") -> tuple[str, ...]:
 
 
 def warn_overflow(graph: "ir.Graph", target: Target, model: nn.Module) -> None:
-    """Warn, in the log, if the CPU at hand computes some layers of `graph` wrongly.
+    """Warn if this CPU would compute some layers of `graph` wrongly.
 
-    Where `model` was quantized for `target` here, it was told then.
+    There is no second warning if `model` was quantized here for `target`, which warned already.
     """
     was_told = any(one.saturating and one.target == target for one in plans_of(model))
     if target.saturation_mend and not was_told and byte_sums_saturate():
@@ -63,7 +63,7 @@ def _is_beyond(value: "ir.Value") -> bool:
 def overflowing_readers(module: fx.GraphModule) -> tuple[str, ...]:
     """Return the names of layers whose sums of two products may need more than 16 bits.
 
-    They read a dequantized activation and a stored weight of which an integer is beyond 64.
+    These layers read a dequantized activation and a stored weight with an integer beyond 64.
     """
     quantized = torch.ops.quantized_decomposed
     found = []
@@ -83,7 +83,7 @@ def overflowing_readers(module: fx.GraphModule) -> tuple[str, ...]:
 
 
 def _readers(node: fx.Node) -> list[fx.Node]:
-    """Return what reads `node`, as it is, turned or in another type."""
+    """Return the readers of `node`, looking through transpositions and casts."""
     found = []
     for one in node.users:
         found += _readers(one) if one.target in _PASSED else [one]
@@ -91,11 +91,11 @@ def _readers(node: fx.Node) -> list[fx.Node]:
 
 
 def _source(node: fx.Node) -> fx.Node:
-    """Return what `node` only turns, or gives another type."""
+    """Return the source of `node`, looking through transpositions and casts."""
     return _source(node.all_input_nodes[0]) if node.target in _PASSED else node
 
 
 def warn_program_overflow(module: fx.GraphModule) -> None:
-    """Warn, in the log, if Inductor computes some layers of `module` wrongly on this CPU."""
+    """Warn if Inductor would compute some layers of `module` wrongly on this CPU."""
     if byte_sums_saturate():
         warn_saturation(len(overflowing_readers(module)), "Inductor", "program", _MEND)

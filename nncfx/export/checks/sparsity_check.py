@@ -1,4 +1,4 @@
-"""Warn of a sparse pattern that makes nothing faster on the target."""
+"""Warn of sparse weights that do not run faster on the target."""
 
 import logging
 from typing import TYPE_CHECKING, Any, Final
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 _KEPT: Final = 2
 _OF: Final = 4
-"""Two of four neighbours: the only pattern that kernels in wide use skip."""
+"""Two of four neighbours: the only pattern that widely used kernels exploit."""
 
 _LEAST: Final = 0.9
-"""The share of groups with just so many weights: unstructured zeros reach 0.4 at most."""
+"""The minimum share of groups with exactly two weights; unstructured zeros reach at most 0.4."""
 
 
 def warn_unused_pattern(graph: "ir.Graph", target: Target) -> None:
-    """Log that `target` computes with the zeros of layers with 2:4 sparse weights, if it does."""
+    """Warn of layers with 2:4 sparse weights if `target` does not skip their zeros."""
     if target.skips_zeros_2_4:
         return
     layers = patterned_layers(graph)
@@ -40,7 +40,7 @@ def warn_unused_pattern(graph: "ir.Graph", target: Target) -> None:
 
 
 def patterned_layers(graph: "ir.Graph") -> tuple[str, ...]:
-    """Return the names of layers whose stored weights keep two of four along what they sum up."""
+    """Return the names of layers whose stored weights keep two of four along the summed axis."""
     return tuple(str(node.name) for node in nodes_of(graph, *CONTRACTIONS) if _has_pattern(node))
 
 
@@ -55,7 +55,7 @@ def _has_pattern(node: "ir.Node") -> bool:
     summed = np.moveaxis(values, 1 if by_rows else -2, -1)
     if summed.shape[-1] % _OF:
         return False
-    # a dense layer, as most are, is told by its first row
+    # the first row is enough to recognize most dense layers
     first = summed[(0,) * (summed.ndim - 1)]
     return _keeps_two(first) and _keeps_two(summed)
 

@@ -1,1 +1,1 @@
-"""Reading and editing ONNX graphs: constants, grids, integer weights, fake-quantize nodes."""
+"""Read and edit ONNX graphs: constants, grids, integer weights, fake-quantize nodes."""

@@ -1,4 +1,4 @@
-"""Numbers in base 62: the shortest names of digits and letters."""
+"""Convert numbers to and from base 62, the shortest names of digits and letters."""
 
 import string
 from typing import Final
@@ -7,7 +7,7 @@ _DIGITS: Final = string.digits + string.ascii_letters
 
 
 def to_base62(number: int) -> str:
-    """Return `number`, which is not negative, in the digits 0-9, a-z and A-Z."""
+    """Return a non-negative number in the digits 0-9, a-z and A-Z."""
     text = _DIGITS[number % len(_DIGITS)]
     while number := number // len(_DIGITS):
         text = _DIGITS[number % len(_DIGITS)] + text

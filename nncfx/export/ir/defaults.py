@@ -1,4 +1,4 @@
-"""Leave out of a graph what every reader of ONNX takes for granted."""
+"""Remove defaults and inferable types from a graph."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,18 +8,18 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _UNDECLARED: Final[Mapping[str, int]] = MappingProxyType({"strides": 1, "dilations": 1, "pads": 0})
-"""Defaults along each axis that the specification has in words, and no schema."""
+"""Defaults per axis that the specification states in words, but no schema declares."""
 _MISREAD: Final = frozenset({("STFT", "onesided")})
-"""Defaults of which the inference of ONNX 1.23 makes something else."""
+"""Defaults that the shape inference of ONNX 1.23 gets wrong."""
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 
 
 def leave_out_defaults(model: "ir.Model") -> None:
     """Remove attributes at their defaults, and types that can be inferred.
 
-    What is computed does not change: the ONNX specification gives what is left out. Zero points of
+    Results do not change, because the ONNX specification defines the missing parts. Zero points of
     0 are kept: on a CPU without VNNI, ONNX Runtime 1.32 with `session.x64quantprecision` refuses
-    files of convolutions in which they are left out.
+    files with convolutions that lack them.
     """
     opset = model.opset_imports.get("", 1)
     for node in model.graph.all_nodes():
@@ -29,14 +29,15 @@ def leave_out_defaults(model: "ir.Model") -> None:
 
 
 def _leave_out_types(model: "ir.Model") -> None:
-    """Drop the types and shapes that the inference of ONNX finds by itself.
+    """Drop the types and shapes that ONNX's shape inference finds.
 
-    Others are kept: ONNX Runtime fuses a normalization and the sum before it by their shapes.
+    Others are kept, because ONNX Runtime needs the shapes of a normalization and the sum before it
+    to fuse them.
     """
     from onnx_ir.passes.common import shape_inference
 
     kept = {id(one) for one in model.graph.outputs}
-    nodes = [one for one in model.graph if not one.domain]  # ONNX infers nothing of others
+    nodes = [one for one in model.graph if not one.domain]  # ONNX infers nothing for other domains
     values = [one for node in nodes for one in node.outputs if id(one) not in kept]
     inside = [
         one
@@ -46,7 +47,7 @@ def _leave_out_types(model: "ir.Model") -> None:
     known = [(one.type, one.shape) for one in (*values, *inside)]
     for one in values:
         one.type = one.shape = None
-    # not strict: an operation of which nothing can be inferred is no reason to keep all types
+    # not strict: one operation without inference is no reason to keep all types
     inference = shape_inference.ShapeInferencePass(
         check_type=False, strict_mode=False, data_prop=False
     )
@@ -54,12 +55,12 @@ def _leave_out_types(model: "ir.Model") -> None:
     for one, (kind, shape) in zip(values, known, strict=False):
         is_inferred = one.type == kind and one.shape == shape
         one.type, one.shape = (None, None) if is_inferred else (kind, shape)
-    # of a loop's body onnx_ir 1.1 takes sequences for their elements
+    # inside the body of a loop, onnx_ir 1.1 mistakes sequences for their elements
     for one, (kind, shape) in zip(inside, known[len(values) :], strict=True):
         one.type, one.shape = kind, shape
     for constant in model.graph.initializers.values():
         if id(constant) not in kept:
-            constant.type = constant.shape = None  # both stand in what is stored
+            constant.type = constant.shape = None  # the stored tensor has both
 
 
 def _leave_out_attributes(node: "ir.Node", opset: int) -> None:
@@ -75,7 +76,7 @@ def _leave_out_attributes(node: "ir.Node", opset: int) -> None:
             default = onnx.helper.get_attribute_value(declared.default_value)
             is_default = value == (default.decode() if isinstance(default, bytes) else default)
         elif name == "kernel_shape":
-            is_default = node.op_type in _CONVOLUTIONS  # the weight has it
+            is_default = node.op_type in _CONVOLUTIONS  # the shape of the weight implies it
         else:
             is_default = name in _UNDECLARED and set(value) == {_UNDECLARED[name]}
         if is_default and (node.op_type, name) not in _MISREAD:

@@ -1,13 +1,13 @@
-"""Functions of torch whose translation by torch's exporter overflows, rounds or means another.
+"""Exact translations of torch functions that torch's exporter translates inexactly or wrongly.
 
-It writes `logsigmoid` as the logarithm of a sigmoid, which is 0 where the argument is below -88;
-`logaddexp` as the logarithm of a sum of powers, which overflows above 88; `log1p` and `expm1`
-without what they are there for; a mean of `scatter_reduce` as the last value; attention such that
-a query that may look at no key gets the mean of all values, or NaN, where torch gives 0; a
-smoothed resize (antialias) by the sizes, where the factor that was asked for is another one; and
-`squeeze` as it is where the axis is longer than 1, which torch leaves and ONNX refuses.
+The exporter writes `logsigmoid` as the logarithm of a sigmoid, which is 0 for arguments below -88;
+`logaddexp` as the logarithm of a sum of powers, which overflows above 88; `log1p` and `expm1` as
+the naive formulas, which lose precision; a mean of `scatter_reduce` as the last value; attention
+so that a fully masked query gets the mean of all values, or NaN, where torch returns 0; an
+antialiased resize by the sizes, even if the given scale factors differ; and `squeeze` unchanged
+for an axis longer than 1, which torch ignores and ONNX refuses.
 
-To be imported where a file is written: it needs onnxscript.
+Import this module only when a file is written, because it needs onnxscript.
 """
 
 import math
@@ -23,11 +23,11 @@ from onnxscript.function_libs.torch_lib.ops import core, nn
 
 op: Final[Any] = opset20
 _SMALL: Final = 0.5
-"""Below it `log1p` and `expm1` are corrected; above, the plain form loses nothing."""
+"""Below this, `log1p` and `expm1` are corrected; above, the plain form loses nothing."""
 
 
 def exact_translations() -> Mapping[Any, Callable[..., Any]]:
-    """Return how torch's exporter is to translate these functions."""
+    """Return the translation of each function, for torch's exporter."""
     aten = torch.ops.aten
     return {
         aten.log_sigmoid.default: _log_sigmoid,
@@ -65,7 +65,7 @@ def _logaddexp2(self: Any, other: Any) -> Any:
 
 
 def _excess(distance: Any) -> Any:
-    """Return `log(1 + exp(-distance))`: what a smaller addend adds to the logarithm of a sum.
+    """Return `log(1 + exp(-distance))`, the part of the smaller term in the logarithm of a sum.
 
     ONNX Runtime has no Softplus of float64.
     """
@@ -73,12 +73,12 @@ def _excess(distance: Any) -> Any:
 
 
 def _distance(self: Any, other: Any) -> Any:
-    """Return how far two numbers lie apart; 0 for two equal infinities."""
+    """Return the distance between two numbers; 0 for two equal infinities."""
     return op.Where(op.Equal(self, other), _number(0.0, self), op.Abs(op.Sub(self, other)))
 
 
 def _log1p(self: Any) -> Any:
-    """Return the logarithm of `1 + self`, corrected by what is lost of `self` in the sum.
+    """Return the logarithm of `1 + self`, corrected for the rounding of the sum.
 
     Source: Goldberg, What every computer scientist should know about floating-point arithmetic
     (1991), theorem 4.
@@ -91,7 +91,7 @@ def _log1p(self: Any) -> Any:
 
 
 def _expm1(self: Any) -> Any:
-    """Return `exp(self) - 1`, likewise.
+    """Return `exp(self) - 1`, corrected for the rounding of the difference.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms (2002), section 1.14.1.
     """
@@ -154,7 +154,7 @@ def _smooth_linear(self: Any, *how: Any) -> Any:
 
 
 def _smooth_cubic(self: Any, *how: Any) -> Any:
-    # Keys's coefficient, with which torch smoothes (`UpSampleKernel.cpp`)
+    # Keys's coefficient, which torch uses for antialiasing (`UpSampleKernel.cpp`)
     return _smooth(nn.aten__upsample_bicubic2d_aa, self, *how, mode="cubic", cubic_coeff_a=-0.5)
 
 
@@ -186,7 +186,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _part(src: Any, index: Any) -> Any:
-    """Return the part of `src` that an `index` of fewer entries takes, its first ones."""
+    """Return the leading part of `src` that has the shape of `index`."""
     if _is_scalar(src) or tuple(src.shape) == tuple(index.shape):
         return src
     axes = range(len(src.shape))

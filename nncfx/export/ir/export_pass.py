@@ -1,4 +1,4 @@
-"""What a pass of the export is: a step that changes the graph for a target, and its reason."""
+"""Define and run export passes, steps that change the graph for a target."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from nncfx.export.ir.integer_weights import IntegerWeight
 
 PASSES_KEY: Final = "nncfx.passes"
-"""The metadata of a node that names the passes that made or changed it, in their order."""
+"""The metadata key that names the passes that created or changed a node, in order."""
 
 
 @dataclass
 class Draft:
-    """A model on its way to the file.
+    """A model that passes transform before it is written.
 
     Attributes:
-        model: The graph in the making.
-        target: For which it is made.
+        model: The model, which passes change in place.
+        target: The target of the export.
         weights: The quantized weights that no pass has written yet.
     """
 
@@ -41,13 +41,13 @@ class ExportPass:
     """A step of the export.
 
     Attributes:
-        name: As nodes that it made or changed remember it.
-        reason: Why it stands where it does, or what it is for.
+        name: Its name in the record of passes of each node that it created or changed.
+        reason: Its purpose, or the reason for its place in the order.
         run: Changes the draft in place.
-        applies: Whether a target wants it.
-        always: Whether it runs on models without quantizers as well.
-        requires: Properties of the graph (`GRAPH_PROPERTIES`) that a pass before it ensures.
-        ensures: Properties that hold from here on; tests look after each pass.
+        applies: Returns whether a target needs it.
+        always: Whether it also runs on models without quantizers.
+        requires: Properties of the graph (`GRAPH_PROPERTIES`) that an earlier pass ensures.
+        ensures: Properties that hold from here on; tests check them after each pass.
     """
 
     name: str
@@ -62,16 +62,16 @@ class ExportPass:
 def run_passes(
     draft: Draft, passes: Sequence[ExportPass], then: Callable[[ExportPass], None] = lambda _: None
 ) -> None:
-    """Run those of `passes` that apply to the draft and its target, in their order.
+    """Run those of `passes` that apply to the draft and its target, in order.
 
-    Every node keeps the names of the passes that made or changed it. After each pass it is given
-    to `then`.
+    Every node records the names of the passes that created or changed it. `then` is called with
+    each pass after its run.
     """
     quantized = any(map(is_fake_quantize, draft.graph.all_nodes()))
     for one in passes:
         if not one.applies(draft.target) or not (quantized or one.always):
             continue
-        # held, as an attribute made meanwhile could have the place in memory of one that is gone
+        # keep the parts alive, so that no new attribute can reuse the id of a deleted one
         held = [(node, _parts(node)) for node in draft.graph.all_nodes()]
         before = {node: _identities(parts) for node, parts in held}
         one.run(draft)
@@ -84,7 +84,7 @@ def run_passes(
 
 
 def _parts(node: "ir.Node") -> list[object]:
-    """Return what a pass may change of a node; none of it changes in place."""
+    """Return the parts of a node that a pass can replace; none of them changes in place."""
     return [node.op_type, *node.inputs, *node.attributes.values()]
 
 

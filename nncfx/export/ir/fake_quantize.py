@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # ruff: noqa: ANN401 (symbolic values of the exporter)
 
 DOMAIN: Final = "nncfx"
-"""The domain of the node that stands for a fake-quantize until it is lowered."""
+"""The domain of the node that represents a fake-quantize until it is lowered."""
 
 FAKE_QUANTIZE: Final = "FakeQuantize"
 _FLOATS: Final = ("tensor(float)", "tensor(float16)", "tensor(bfloat16)", "tensor(double)")
@@ -28,12 +28,12 @@ _PER_TENSOR: Final = -1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Grid:
-    """The values that a quantized tensor may take: `(q - zero_point) * scale`, `low <= q <= high`.
+    """The values of a quantized tensor: `(q - zero_point) * scale`, with `low <= q <= high`.
 
     Attributes:
         scale: float32, positive; of shape `()`, or `(channels,)` along `axis`.
         zero_point: int64, of the shape of `scale`.
-        axis: the axis of the channels; None for one scale for the whole tensor.
+        axis: the axis of the channels; None if the whole tensor has one scale.
         low: the least integer.
         high: the greatest integer.
     """
@@ -45,7 +45,7 @@ class Grid:
     high: int
 
     def equals(self, other: "Grid") -> bool:
-        """Return whether both have the same values, written in the same integers."""
+        """Return whether both grids represent the same values by the same integers."""
         return (
             (self.axis, self.low, self.high) == (other.axis, other.low, other.high)
             and np.array_equal(self.scale, other.scale)
@@ -53,7 +53,7 @@ class Grid:
         )
 
     def integers(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
-        """Return the integers of `values`, rounded as torch rounds: half to even, then clamped."""
+        """Return the integers of `values`, rounded half to even as in torch, then clamped."""
         scale, zero_point = self.along(values.ndim)
         rounded = np.rint(values.astype(np.float32) * (np.float32(1) / scale)) + zero_point
         return np.clip(rounded, self.low, self.high).astype(np.int64)
@@ -68,7 +68,7 @@ class Grid:
 
 
 def is_fake_quantize(node: "ir.Node | None") -> bool:
-    """Return whether `node` stands for a fake-quantize."""
+    """Return whether `node` represents a fake-quantize."""
     return node is not None and node.domain == DOMAIN and node.op_type == FAKE_QUANTIZE
 
 
@@ -76,7 +76,8 @@ def grid_of(node: "ir.Node") -> Grid:
     """Return the grid of a fake-quantize node.
 
     Raises:
-        ExportError: its scale or zero point depends on the input, or is not a positive number.
+        ExportError: its scale or zero point depends on the input, or its scale is not positive
+            and finite.
     """
     scale, zero_point = (constant_of(input_of(node, index)) for index in (1, 2))
     name = input_of(node).name
@@ -106,7 +107,7 @@ def grid_of(node: "ir.Node") -> Grid:
 
 
 def translations() -> Mapping[Any, Callable[..., Any]]:
-    """Return how torch's exporter is to translate each fake-quantize operation."""
+    """Return the translation of each fake-quantize operation, for torch's exporter."""
     aten = torch.ops.aten
     return {
         aten.fake_quantize_per_tensor_affine.tensor_qparams: _per_tensor,
@@ -157,7 +158,7 @@ def _operator() -> Any:
     import onnxscript
     from onnx.defs import OpSchema
 
-    # No registration: torch's optimizer must not know what it computes, or it would fold it.
+    # Not registered, because torch's optimizer would fold an operator that it knows.
     schema = OpSchema(
         FAKE_QUANTIZE,
         DOMAIN,

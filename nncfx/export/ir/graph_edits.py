@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def constant_of(value: "ir.Value | None") -> npt.NDArray[Any] | None:
-    """Return the constant that `value` holds; None when it is computed or absent."""
+    """Return the constant that `value` holds; None if it is computed or absent."""
     from onnx_ir import convenience
 
     if value is None or value.is_graph_input():
@@ -26,13 +26,13 @@ def constant_of(value: "ir.Value | None") -> npt.NDArray[Any] | None:
 def add_constant(
     graph: "ir.Graph", name: str, array: npt.NDArray[Any], dtype: "ir.DataType | None" = None
 ) -> "ir.Value":
-    """Store `array` in the graph under `name`, or `name_1`, ... where that is taken.
+    """Store `array` in the graph under `name`, or `name_1`, ... if that name is taken.
 
     Args:
         graph: the graph.
         name: wanted name.
         array: the values.
-        dtype: the ONNX type, where numpy has none of that kind (int4).
+        dtype: the ONNX type, if numpy has no such type (int4).
     """
     import onnx_ir as ir
 
@@ -56,7 +56,7 @@ def shared_constant(
 ) -> "ir.Value":
     """Return the constant `name` if it holds `array` already; else store it as `add_constant`.
 
-    For what several layers read, and no runtime rewrites for one of them.
+    Use it for constants that several layers read and no runtime rewrites for one of them.
     """
     known = constant_of(graph.initializers.get(name))
     if known is not None and known.dtype == array.dtype and np.array_equal(known, array):
@@ -65,10 +65,10 @@ def shared_constant(
 
 
 def input_of(node: "ir.Node", index: int = 0) -> "ir.Value":
-    """Return input number `index` of `node`, which its operator always has.
+    """Return input number `index` of `node`, which its operator requires.
 
     Raises:
-        ExportError: it is left out.
+        ExportError: the input is missing.
     """
     value = node.inputs[index]
     if value is None:
@@ -79,7 +79,7 @@ def input_of(node: "ir.Node", index: int = 0) -> "ir.Value":
 
 
 def nodes_of(graph: "ir.Graph", *operators: str) -> list["ir.Node"]:
-    """Return the nodes of some of ONNX's operators, in order, whatever becomes of the graph."""
+    """Return a list of the nodes of some ONNX operators, in order; the graph may change later."""
     return [one for one in graph if one.op_type in operators and not one.domain]
 
 
@@ -92,15 +92,15 @@ def new_node(
     domain: str = "",
     like: "ir.Value | None" = None,
 ) -> "ir.Node":
-    """Return a node of one output that is in no graph yet.
+    """Return a node with one output that is in no graph yet.
 
     Args:
         operator: its operator.
-        inputs: what it reads.
-        beside: the node whose module it belongs to, if any.
+        inputs: its inputs.
+        beside: a node of the module to which it belongs, if any.
         attributes: by name.
         domain: of the operator.
-        like: of whose type and shape its output is; not known without one.
+        like: a value with the type and shape of the output; without it, they stay unknown.
     """
     import onnx_ir as ir
 
@@ -112,7 +112,7 @@ def new_node(
 
 
 def node_like(node: "ir.Node", inputs: "Sequence[ir.Value | None]") -> "ir.Node":
-    """Return a copy of `node`, of one output, that reads `inputs`; it is in no graph yet."""
+    """Return a copy of `node`, with one output, that reads `inputs` and is in no graph yet."""
     given = {name: one.value for name, one in node.attributes.items()}
     return new_node(node.op_type, inputs, node, given, domain=node.domain, like=node.outputs[0])
 
@@ -123,19 +123,19 @@ def consumers(value: "ir.Value") -> list["ir.Node"]:
 
 
 def sole_consumer(value: "ir.Value") -> "ir.Node | None":
-    """Return the only node that reads `value`; None when several do, or it leaves the graph."""
+    """Return the only node that reads `value`; None if several do, or it is a graph output."""
     nodes = consumers(value)
     return nodes[0] if len(nodes) == 1 and not value.is_graph_output() else None
 
 
 def put_before(layer: "ir.Node", index: int, node: "ir.Node", graph: "ir.Graph") -> None:
-    """Put `node` before `layer`, which reads it as its input number `index`."""
+    """Insert `node` before `layer` as its input number `index`."""
     graph.insert_before(layer, node)
     layer.replace_input_with(index, node.outputs[0])
 
 
 def insert_after_value(value: "ir.Value", node: "ir.Node", graph: "ir.Graph") -> None:
-    """Put `node` behind the producer of `value`, or first where nothing computes it."""
+    """Insert `node` after the producer of `value`, or first if nothing computes it."""
     producer = value.producer()
     if producer is None:
         graph.insert_before(graph[0], node)
@@ -144,7 +144,7 @@ def insert_after_value(value: "ir.Value", node: "ir.Node", graph: "ir.Graph") ->
 
 
 def replace_node(old: "ir.Node", new: "ir.Node", graph: "ir.Graph") -> None:
-    """Put `new` where `old` stood; its output takes over type, shape, name and readers."""
+    """Replace `old` by `new`, whose output takes over type, shape, name and readers."""
     graph.insert_after(old, new)
     before, after = old.outputs[0], new.outputs[0]
     after.type, after.shape, after.name = before.type, before.shape, before.name

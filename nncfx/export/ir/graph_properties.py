@@ -1,4 +1,4 @@
-"""What passes of the export ensure about a graph, as functions that find what breaks it."""
+"""Properties of a graph that export passes ensure, as functions that find violations."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -61,4 +61,4 @@ GRAPH_PROPERTIES: Final[Mapping[str, Callable[["ir.Graph"], list[str]]]] = Mappi
         "no unused nodes": _unused_nodes,
     }
 )
-"""From a property to what in a graph breaks it, by name."""
+"""Maps each property to a function that returns the names of the violations in a graph."""

@@ -1,4 +1,4 @@
-"""On which grid the values of a tensor lie, as far as quantizers before it or behind it say."""
+"""Find the grid of a tensor's values from the quantizers before or after it."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -22,21 +22,21 @@ _MOVEMENTS: Final = frozenset(
 
 
 def is_movement(node: "ir.Node") -> bool:
-    """Return whether the outputs of `node` are elements of its input 0, as they are, or 0."""
+    """Return whether the outputs of `node` are unchanged elements of its input 0, or 0."""
     return not node.domain and (node.op_type in _MOVEMENTS or _is_padding(node))
 
 
 def _is_padding(node: "ir.Node") -> bool:
-    """Return whether `node` puts elements of its input around it, or zeros, which any grid has."""
+    """Return whether `node` pads with elements of its input, or with zeros, which any grid has."""
     if node.op_type != "Pad" or node.domain:
         return False
-    value = node.inputs[2] if len(node.inputs) > 2 else None  # noqa: PLR2004 (behind the widths)
+    value = node.inputs[2] if len(node.inputs) > 2 else None  # noqa: PLR2004 (after the widths)
     around = np.zeros(1) if value is None else constant_of(value)
     return around is not None and not around.any()
 
 
 def pads_with_zeros(node: "ir.Node") -> bool:
-    """Return whether `node` puts zeros around its input, and not elements of it."""
+    """Return whether `node` pads its input with zeros, not with elements of it."""
     mode = node.attributes.get_string("mode", "constant")
     return _is_padding(node) and mode == "constant"
 
@@ -57,25 +57,25 @@ def _quantizer_behind(value: "ir.Value | None") -> "ir.Node | None":
 
 
 def quantizer_of_inputs(node: "ir.Node") -> "ir.Node | None":
-    """Return a quantizer right before `node` on whose grid the outputs of `node` lie, too."""
+    """Return a quantizer right before `node` whose grid also holds the outputs of `node`."""
     before = [None if value is None else value.producer() for value in _moved_inputs(node)]
     return _on_one_grid([one if is_fake_quantize(one) else None for one in before])
 
 
 def moved_outputs(node: "ir.Node") -> "Sequence[ir.Value]":
-    """Return the outputs of a movement that are elements of its input: no places of maxima."""
+    """Return the outputs of a movement that are elements of its input, not indices of maxima."""
     return node.outputs[:1] if node.op_type == "MaxPool" else node.outputs
 
 
 def _moved_inputs(node: "ir.Node") -> "Sequence[ir.Value | None]":
-    """Return the inputs of `node` of whose elements its outputs consist; none if it computes."""
+    """Return the inputs whose elements `node` moves to its outputs; none if it computes."""
     if node.op_type == "Concat" and not node.domain:
         return node.inputs
     return node.inputs[:1] if is_movement(node) else ()
 
 
 def _on_one_grid(quantizers: "Sequence[ir.Node | None]") -> "ir.Node | None":
-    """Return one of `quantizers` if they are on one grid, the same step for all elements."""
+    """Return one of `quantizers` if all share one grid with a single scale."""
     found = [one for one in quantizers if one is not None]
     grids = [grid_of(one) for one in found]
     if not found or len(found) < len(quantizers):
@@ -86,7 +86,7 @@ def _on_one_grid(quantizers: "Sequence[ir.Node | None]") -> "ir.Node | None":
 
 
 def fits_all_readers(movement: "ir.Node", grid: Grid) -> bool:
-    """Return whether all that reads what `movement` moves, past others, is quantized on `grid`."""
+    """Return whether all readers of `movement`, past other movements, quantize on `grid`."""
     return not any(value.is_graph_output() for value in movement.outputs) and all(
         grid_of(reader).equals(grid)
         if is_fake_quantize(reader)

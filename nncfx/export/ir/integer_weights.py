@@ -30,13 +30,13 @@ _JOINING: Final = frozenset({"Concat", "Expand", "Tile"})
 
 @dataclass(kw_only=True, eq=False)
 class IntegerWeight:
-    """A weight that is to be stored as integers.
+    """A weight that will be stored as integers.
 
     Attributes:
-        node: the fake-quantize node in its place; `store` replaces it.
+        node: the fake-quantize node of the weight; `store` replaces it.
         integers: the integers of the weight, int64.
-        grid: what they stand for; with blocks, scale and zero point have the axes of the weight.
-        block: how many neighbours along the grid's axis share a scale; None where all do.
+        grid: its grid; with blocks, scale and zero point have the axes of the weight.
+        block: how many neighbours along the grid's axis share a scale; None if all do.
     """
 
     node: "ir.Node"
@@ -48,11 +48,11 @@ class IntegerWeight:
 def integer_weights(graph: "ir.Graph", target: Target) -> list[IntegerWeight]:
     """Return the fake-quantized constants of `graph`, each with its integers, one per reader.
 
-    Transpositions behind a weight are carried out on its integers.
+    Transpositions after a weight are applied to its integers.
     """
     found = []
     for node in [one for one in graph if is_fake_quantize(one)]:
-        # one without a graph was a repetition, and is gone
+        # a node without a graph was a repeated quantizer, removed meanwhile
         values = None if node.graph is None else constant_of(input_of(node))
         if values is None or _is_joined(node.outputs[0]):
             continue
@@ -74,17 +74,18 @@ def integer_weights(graph: "ir.Graph", target: Target) -> list[IntegerWeight]:
 
 
 def _is_joined(constant: "ir.Value") -> bool:
-    """Return whether a constant is joined with what the graph computes, or repeated for that.
+    """Return whether a constant is concatenated with computed values, or repeated for that.
 
-    It is no weight then, such as the class token of a transformer or the queries of a resampler.
+    Such a constant is not a weight; examples are the class token of a transformer and the queries
+    of a resampler.
     """
     return all(one.op_type in _JOINING for one in consumers(constant))
 
 
 def _for_its_side(weight: IntegerWeight, target: Target) -> IntegerWeight:
-    """Return `weight`, on the grid of an activation if it is on the left of a product.
+    """Return `weight`, on the grid of an activation if it is the left operand of a product.
 
-    ONNX Runtime multiplies signed numbers by unsigned ones only from the right.
+    ONNX Runtime multiplies signed by unsigned integers only if the signed operand is on the right.
     """
     output = weight.node.outputs[0]
     reader = sole_consumer(output)
@@ -95,7 +96,7 @@ def _for_its_side(weight: IntegerWeight, target: Target) -> IntegerWeight:
 
 
 def _one_per_use(node: "ir.Node", graph: "ir.Graph") -> list["ir.Node"]:
-    """Return `node` and copies of it, such that each has one use."""
+    """Return `node` and copies of it so that each has one use."""
     nodes = [node]
     for use in list(node.outputs[0].uses())[1:]:
         copy = node_like(node, node.inputs)
@@ -106,9 +107,9 @@ def _one_per_use(node: "ir.Node", graph: "ir.Graph") -> list["ir.Node"]:
 
 
 def _moved(weight: IntegerWeight, graph: "ir.Graph") -> IntegerWeight:
-    """Return `weight` with what moves its elements behind the quantizer done on its integers.
+    """Return `weight` with the movements after its quantizer applied to its integers.
 
-    A second quantizer on the same grid, behind such a move, changes nothing and goes as well.
+    A second quantizer on the same grid after a movement changes nothing and is removed as well.
     """
     reader = sole_consumer(weight.node.outputs[0])
     while reader is not None and _moves(reader, weight):
@@ -120,7 +121,7 @@ def _moved(weight: IntegerWeight, graph: "ir.Graph") -> IntegerWeight:
 
 
 def _moves(reader: "ir.Node", weight: IntegerWeight) -> bool:
-    """Do on the integers what `reader` does with their values; return False if it computes."""
+    """Apply the movement of `reader` to the integers; return False if it computes."""
     if is_fake_quantize(reader):
         return _is_repeated(reader, weight.node)
     if reader.domain or reader.op_type not in ("Transpose", "Reshape"):
@@ -139,7 +140,7 @@ def _moves(reader: "ir.Node", weight: IntegerWeight) -> bool:
 
 
 def _is_picked(reader: "ir.Node | None") -> bool:
-    """Return whether `reader` picks matrices of a stack, perhaps transposed before."""
+    """Return whether `reader` picks matrices of a stack, possibly after a transposition."""
     if reader is not None and reader.op_type == "Transpose":
         reader = sole_consumer(reader.outputs[0])
     return reader is not None and reader.op_type in ("Gather", "GatherND")
@@ -150,9 +151,9 @@ def _is_product(reader: "ir.Node | None") -> bool:
 
 
 def _joined(weight: IntegerWeight, shape: tuple[int, ...]) -> bool:
-    """Give a weight a shape in which neighbouring axes are one; each scale is then repeated.
+    """Merge neighbouring axes of a weight into `shape`, repeating its scales as needed.
 
-    Returns False, and does nothing, where scales would lie along several axes.
+    Returns False, and does nothing, if scales would lie along several axes.
     """
     grid, whole = weight.grid, weight.integers.reshape(shape)
     if weight.block is not None:
@@ -180,7 +181,7 @@ def _joined(weight: IntegerWeight, shape: tuple[int, ...]) -> bool:
 
 
 def _is_repeated(node: "ir.Node", before: "ir.Node") -> bool:
-    """Return whether the fake-quantize `node` rounds, as a whole, as the one `before` did."""
+    """Return whether the fake-quantize `node` has one scale and the same grid as `before`."""
     grid = grid_of(node)
     return grid.axis is None and grid.equals(grid_of(before))
 
@@ -200,7 +201,7 @@ def _transpose(weight: IntegerWeight, order: list[int]) -> None:
 
 
 def _took_shape(weight: IntegerWeight, shape: npt.NDArray[np.int64]) -> bool:
-    """Make of rows, each with its scale, blocks of that length along the last axis of `shape`."""
+    """Turn rows, each with a scale, into blocks of that length along the last axis of `shape`."""
     rows = weight.integers
     if rows.ndim != 2 or shape.size < 2 or weight.grid.axis != 0:  # noqa: PLR2004 (a matrix)
         return False
@@ -222,7 +223,7 @@ def _took_shape(weight: IntegerWeight, shape: npt.NDArray[np.int64]) -> bool:
 def store(weight: IntegerWeight, graph: "ir.Graph") -> None:
     """Replace the fake-quantize of `weight` by stored integers and one `DequantizeLinear`.
 
-    The integers are int8 (or as wide as they need); in blocks, of at most 4 bits, int4.
+    The integers are int8, or as wide as needed; in blocks of at most 4 bits they are int4.
     """
     name = input_of(weight.node).name
     grid = weight.grid
@@ -244,6 +245,6 @@ def store(weight: IntegerWeight, graph: "ir.Graph") -> None:
         reader or weight.node,
         attributes,
     )
-    if weight.node.outputs[0].type is None:  # the exporter knows no types behind its own nodes
+    if weight.node.outputs[0].type is None:  # the exporter infers no types after custom nodes
         weight.node.outputs[0].type = input_of(weight.node).type
     replace_node(weight.node, node, graph)

@@ -1,4 +1,4 @@
-"""How ONNX lays out the inputs of layers with weights, and what quantized ones read."""
+"""Layout of the inputs of layers with weights in ONNX, quantized or not."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 CONTRACTIONS: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""The operators that multiply and sum up; their first two inputs are what they multiply."""
+"""The operators that multiply and sum; their first two inputs are the factors."""
 
 BIAS: Final = 2
-"""The input that is the bias; it may be left out."""
+"""The index of the bias input, which is optional."""
 
 OUTPUT_AXIS: Final[Mapping[str, int]] = MappingProxyType(
     {"Conv": 0, "ConvTranspose": 1, "Gemm": 0}
 )
 """For each operator with a bias, the axis of the output channels in its weight.
 
-A `Gemm` is meant as the exporter writes linear layers, with `transB`.
+For `Gemm`, this assumes `transB`, as the exporter writes linear layers.
 """
 
 
 def is_dequantized(value: "ir.Value") -> bool:
-    """Return whether `value` stands for integers, stored or computed."""
+    """Return whether `value` is dequantized from integers, stored or computed."""
     source = value.producer()
     return source is not None and source.op_type == "DequantizeLinear"
 
 
 def stored_integers(value: "ir.Value") -> npt.NDArray[Any] | None:
-    """Return the integers in the file for which `value` stands; None if there are none."""
+    """Return the stored integers from which `value` is dequantized; None if there are none."""
     source = value.producer()
     if source is None or not is_dequantized(value):
         return None

@@ -25,31 +25,31 @@ _RANGES: Final = {
 
 
 def activation_grid(grid: Grid, target: Target) -> Grid:
-    """Return `grid` as `target` wants an activation: uint8, or symmetric int8.
+    """Return `grid` in the form that `target` needs for an activation: uint8 or symmetric int8.
 
-    From signed to unsigned the values stay the same. A grid that is not symmetric becomes, for a
-    symmetric target, one that covers it: coarser, by a factor of two after a ReLU.
+    From signed to unsigned the values stay the same. For a symmetric target, an asymmetric grid is
+    replaced by a symmetric grid that covers it and is coarser, by a factor of two after a ReLU.
     """
     return _symmetric(grid) if target.symmetric else unsigned_grid(grid)
 
 
 def unsigned_grid(grid: Grid) -> Grid:
-    """Return `grid` from 0 on where it is one of int8; the values stay the same."""
+    """Return an int8 grid shifted to uint8, any other unchanged; the values stay the same."""
     return _shifted(grid, _INT8_OFFSET) if _fits(grid, "INT8") and grid.low < 0 else grid
 
 
 def signed_grid(grid: Grid) -> Grid:
-    """Return `grid` around 0 where it is one of uint8; the values stay the same."""
+    """Return a uint8 grid shifted to int8, any other unchanged; the values stay the same."""
     return _shifted(grid, -_INT8_OFFSET) if _fits(grid, "UINT8") else grid
 
 
 def weight_grid(grid: Grid, target: Target) -> Grid:
-    """Return `grid` as `target` wants a weight: int8 around 0; the values stay the same.
+    """Return `grid` in the form that `target` needs for a weight: int8; the values stay the same.
 
-    Unsigned weights of 7 bits would fit int8 as they are, but sums of their products with bytes
-    would not fit where they have been given 7 bits to fit.
+    Unsigned weights of 7 bits are shifted as well: they would fit int8 unshifted, but the sums of
+    their products with bytes, for which they have 7 bits, could overflow.
 
-    For a symmetric target a grid that is not symmetric becomes one that covers it.
+    For a symmetric target, an asymmetric grid is replaced by a symmetric grid that covers it.
     """
     if target.symmetric:
         return _symmetric(grid)
@@ -62,7 +62,7 @@ def number_type(grid: Grid, *, signed_first: bool) -> "ir.DataType":
 
     Args:
         grid: the grid.
-        signed_first: int8 where both it and uint8 would do.
+        signed_first: whether to prefer int8 if both int8 and uint8 fit.
 
     Raises:
         ExportError: the grid needs more than 16 bits.
@@ -80,7 +80,7 @@ def number_type(grid: Grid, *, signed_first: bool) -> "ir.DataType":
 
 
 def int4_type(grid: Grid) -> "ir.DataType | None":
-    """Return int4 or uint4, whichever holds the integers of `grid`; None where neither does."""
+    """Return int4 or uint4, whichever holds the integers of `grid`; None if neither does."""
     import onnx_ir as ir
 
     return next((ir.DataType[name] for name in ("INT4", "UINT4") if _fits(grid, name)), None)

@@ -1,4 +1,4 @@
-"""Read an ONNX file, without the weights that lie beside it."""
+"""Read an ONNX file without its external weights."""
 
 import os
 from typing import TYPE_CHECKING
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def read_onnx(path: str | os.PathLike[str], *, checks: bool = False) -> "onnx.ModelProto":
-    """Return the model in the file at `path`; weights in a file of their own are not read.
+    """Return the model in the file at `path`; external weights are not read.
 
     Args:
         path: The file.
-        checks: Refuse a graph that is not valid, too.
+        checks: Whether to refuse an invalid graph as well.
 
     Raises:
         ExportError: the file is not an ONNX model.

@@ -1,4 +1,4 @@
-"""Write an ONNX file, with the weights of a big model beside it."""
+"""Write an ONNX file, with the weights of a large model in a second file."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _ONE_FILE: Final = 2**28
-"""Bytes of weights up to which they stand in the file itself.
+"""The largest size in bytes of weights that are stored in the file itself.
 
-A message of them, its bytes and what the checker reads are three models beside the model; a file
-of weights is written tensor after tensor. protobuf itself goes up to 2 GiB.
+The protobuf message, its bytes and the checker's copy take the memory of three more models; a
+second file is written tensor by tensor. The limit of protobuf itself is 2 GiB.
 """
 
 
@@ -27,8 +27,8 @@ def write_onnx(model: "ir.Model", path: Path) -> None:
     """Write `model` to the file `path`, and check it.
 
     Args:
-        model: left as it was.
-        path: a file in a folder of its own; weights of more than 256 MiB go into `path` + `.data`.
+        model: the model, which does not change.
+        path: a file in an empty folder; weights of more than 256 MiB go into `path` + `.data`.
 
     Raises:
         ExportError: the graph is not valid ONNX.
@@ -48,10 +48,10 @@ def write_onnx(model: "ir.Model", path: Path) -> None:
 
 @contextmanager
 def _rows_in_order(model: "ir.Model") -> Iterator[None]:
-    """Let each constant that is a view across the rows of another be copied as it is written.
+    """Copy each non-contiguous constant when it is written.
 
-    The weights of linear layers are views of the user's own, transposed. numpy writes such a view
-    entry by entry: 20 MB/s.
+    The weights of linear layers are transposed views of the user's weights, which numpy would
+    write entry by entry, at 20 MB/s.
     """
     import onnx_ir as ir
 
@@ -81,6 +81,6 @@ def _in_order(view: npt.NDArray[Any], dtype: "ir.DataType") -> "ir.TensorProtoco
     import onnx_ir as ir
 
     if view.dtype.kind in "fiu" and view.flags.writeable:
-        # torch copies block by block, 3 times as fast
+        # torch copies by blocks, 3 times as fast as numpy
         return ir.Tensor(torch.from_numpy(view).contiguous().numpy(), dtype)
     return ir.Tensor(np.ascontiguousarray(view), dtype)

@@ -1,4 +1,4 @@
-"""The record in a file of which passes of the export made or changed its nodes."""
+"""Record in a file which export passes created or changed its nodes."""
 
 import os
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _NONE: Final = ""
-"""The first list of passes: that of nodes that stand as torch exported them."""
+"""The first list of passes, for nodes that are unchanged since torch exported them."""
 
 
 def record_passes(model: "ir.Model") -> None:
-    """Write into the metadata of `model` which passes each node remembers, and forget it there.
+    """Write the passes of each node into the metadata of `model`.
 
-    The record has a line for each distinct list of passes and, last, the number of its line for
-    each node of the graph, in base 62: a byte a node where there are up to 62 lists.
+    The record has a line for each distinct list of passes and a last line with the line number of
+    each node in base 62, one byte per node for up to 62 lists.
     """
     noted = [node.metadata_props.get(PASSES_KEY, _NONE) for node in model.graph]
     lists = list(dict.fromkeys([_NONE, *noted]))
@@ -36,12 +36,12 @@ def is_recorded(model: "onnx.ModelProto") -> bool:
 
 
 def explain(path: str | os.PathLike[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return which passes made or changed each node of a file from `export_onnx`.
+    """Return which passes created or changed each node of a file from `export_onnx`.
 
-    Nodes that stand as torch exported them are absent.
+    Nodes that are unchanged since torch exported them are absent.
 
     Returns:
-        `{node: names of passes, in their order}`; `PASSES` has their reasons.
+        `{node: names of passes, in order}`; `PASSES` has their reasons.
 
     Raises:
         ExportError: the file is not an ONNX model, or its record is damaged.
@@ -49,7 +49,7 @@ def explain(path: str | os.PathLike[str]) -> Mapping[str, tuple[str, ...]]:
     """
     model = read_onnx(path)
     record = next((one.value for one in model.metadata_props if one.key == PASSES_KEY), None)
-    if record is None:  # files of before hold the passes in each node
+    if record is None:  # older files hold the passes in each node
         noted = [
             next((one.value for one in node.metadata_props if one.key == PASSES_KEY), _NONE)
             for node in model.graph.node

@@ -1,4 +1,4 @@
-"""Short names of what nobody looks for: values between nodes, scales, zero points."""
+"""Give short names to values between nodes, scales and zero points."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,15 +11,18 @@ if TYPE_CHECKING:
 
 _CONVERSIONS: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
 _OF_CONSTANTS: Final = frozenset({"Cast", "Mul"})
-"""Integers of four bits are cast, the scales of a bias are multiplied."""
+"""4-bit integers are cast, the scales of a bias are multiplied."""
 _SUFFIXES: Final = ("_packed", "_rounded", "_integers")
-"""Of constants that passes made of a weight, outermost first; the file has none beside it."""
+"""Suffixes of constants that passes derive from a weight, outermost first.
+
+They are dropped if the file does not hold the weight itself.
+"""
 
 
 def is_number_format(node: "ir.Node") -> bool:
-    """Return whether `node` only says how numbers are stored.
+    """Return whether `node` only changes the number format.
 
-    That is a quantizer, or what computes a constant that one reads.
+    It is a quantizer, or computes a constant that a quantizer reads.
     """
     if node.domain or node.op_type not in _CONVERSIONS | _OF_CONSTANTS:
         return False
@@ -29,11 +32,11 @@ def is_number_format(node: "ir.Node") -> bool:
 
 
 def shorten_names(graph: "ir.Graph") -> None:
-    """Number the values between the nodes of `graph` in base 62, and constants of quantizers.
+    """Number values between nodes and constants of quantizers in base 62.
 
-    Inputs and outputs keep their names; so do constants, apart from scales, zero points and
-    integer biases. The integers of a weight take over its name. Nodes that only say how numbers
-    are stored (`is_number_format`) are called like what they compute.
+    Inputs and outputs keep their names; so do constants, except scales, zero points and integer
+    biases. The integers of a weight take over its name. Nodes that only change the number format
+    (`is_number_format`) are named like their output.
     """
     nodes = list(graph.all_nodes())
     _name_weights(graph)
@@ -61,7 +64,7 @@ def _name_weights(graph: "ir.Graph") -> None:
 
 
 def _is_of_quantizers(value: "ir.Value") -> bool:
-    """Return whether `value` is a scale, a zero point, or a bias in integers."""
+    """Return whether `value` is a scale, a zero point, or an integer bias."""
     import onnx_ir as ir
 
     uses = value.uses()
@@ -73,7 +76,7 @@ def _is_of_quantizers(value: "ir.Value") -> bool:
 
 
 def _values(graph: "ir.Graph") -> "Iterator[ir.Value]":
-    """Yield all values of a graph and of those within it."""
+    """Yield all values of a graph and of its subgraphs."""
     yield from (*graph.inputs, *graph.outputs, *graph.initializers.values())
     for one in graph.subgraphs():
         yield from (*one.inputs, *one.outputs, *one.initializers.values())

@@ -1,1 +1,1 @@
-"""Passes over an ONNX graph, one a module."""
+"""Passes over an ONNX graph, one per module."""

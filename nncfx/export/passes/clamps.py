@@ -1,4 +1,4 @@
-"""Clamps that quantizers make needless or do themselves, and those that keep two apart."""
+"""Remove clamps that quantizers imply, and insert clamps that keep two quantizers apart."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _KERNELS: Final = frozenset({*CONTRACTIONS, "Add"})
-"""What a runtime computes in integers only if a quantizer is next."""
+"""Operators that a runtime computes in integers only if a quantizer follows directly."""
 _NEUTRAL: Final[Mapping[str, float]] = MappingProxyType({"Add": 0, "Sub": 0, "Mul": 1, "Div": 1})
-"""The second operand that changes nothing."""
+"""The second operand of each operator that changes nothing."""
 
 
 def remove_implied_clamps(graph: "ir.Graph") -> None:
-    """Remove each ReLU and Clip behind which all quantizers clamp at least as much."""
+    """Remove each ReLU and Clip whose readers are quantizers that clamp at least as much."""
     for node in list(graph):
         bounds = _clamp_bounds(node)
         if bounds is None or node.outputs[0].is_graph_output():
@@ -44,9 +44,9 @@ def remove_implied_clamps(graph: "ir.Graph") -> None:
 
 
 def remove_identities(graph: "ir.Graph") -> None:
-    """Remove each sum with zero and product with one, as a scale is that nothing has trained.
+    """Remove each sum with zero and product with one, such as an untrained scale.
 
-    ONNX Runtime does so while it loads (`NoopElimination`), behind `keep_quantizers_apart`.
+    ONNX Runtime also does this on loading (`NoopElimination`), but after `keep_quantizers_apart`.
     """
     for node in list(graph):
         same = _returned_operand(node)
@@ -56,7 +56,7 @@ def remove_identities(graph: "ir.Graph") -> None:
 
 
 def _returned_operand(node: "ir.Node") -> "ir.Value | None":
-    """Return the operand that a sum or product returns as it is; None if neither."""
+    """Return the operand that a sum or product returns unchanged; None if there is none."""
     if node.domain or node.op_type not in _NEUTRAL:
         return None
     first, second = (input_of(node, index) for index in (0, 1))
@@ -64,18 +64,18 @@ def _returned_operand(node: "ir.Node") -> "ir.Value | None":
     for value, other in pairs:
         constant = constant_of(other)
         is_neutral = constant is not None and bool(np.all(constant == _NEUTRAL[node.op_type]))
-        # the other may broadcast it
+        # the neutral operand could broadcast the value
         if is_neutral and value.shape is not None and value.shape == node.outputs[0].shape:
             return value
     return None
 
 
 def clamp_by_quantizers(graph: "ir.Graph") -> None:
-    """Let the quantizers of a clamped product or sum clamp integers, instead of floats before.
+    """Move the clamp of a product or sum into its quantizers, which then clamp integers.
 
-    That is the same, since rounding keeps the order. ONNX Runtime computes the product in float if
-    a clamp is between that reaches less far than the grid: a ReLU of what is joined with negative
-    numbers, or a ReLU6 with a learned range.
+    The result is the same, because rounding keeps the order. ONNX Runtime computes the product in
+    float if a clamp before the quantizer is narrower than the grid, such as a ReLU whose result is
+    concatenated with negative numbers, or a ReLU6 with a learned range.
     """
     for node in list(graph):
         bounds = _clamp_bounds(node)
@@ -95,7 +95,7 @@ def clamp_by_quantizers(graph: "ir.Graph") -> None:
 
 
 def _narrow(quantizer: "ir.Node", bounds: tuple[float, float]) -> None:
-    """Leave of the integers of `quantizer` those between `bounds`."""
+    """Restrict the integers of `quantizer` to those between `bounds`."""
     import onnx_ir as ir
 
     grid = grid_of(quantizer)
@@ -105,7 +105,7 @@ def _narrow(quantizer: "ir.Node", bounds: tuple[float, float]) -> None:
 
 
 def _clamp_bounds(node: "ir.Node") -> tuple[float, float] | None:
-    """Return the least and the largest output; None if `node` is no clamp to constants."""
+    """Return the least and the largest output; None if `node` is not a clamp to constants."""
     if node.domain or node.op_type not in ("Relu", "Clip"):
         return None
     if node.op_type == "Relu":
@@ -121,7 +121,7 @@ def _clamp_bounds(node: "ir.Node") -> tuple[float, float] | None:
 
 
 def _implies(grid: Grid, bounds: tuple[float, float]) -> bool:
-    """Return whether a value clamped to `bounds` and one clamped by `grid` alone round alike."""
+    """Return whether a clamp to `bounds` before rounding to `grid` changes nothing."""
     steps = _steps(grid, bounds)
     return grid.axis is None and bool(steps[0] <= grid.low and grid.high <= steps[1])
 
@@ -132,10 +132,11 @@ def _steps(grid: Grid, bounds: tuple[float, float]) -> npt.NDArray[np.float64]:
 
 
 def keep_quantizers_apart(graph: "ir.Graph") -> None:
-    """Clamp between two quantizers on different grids to what the second has, which is no change.
+    """Insert a clamp between two consecutive quantizers on different grids.
 
-    ONNX Runtime makes one of two pairs in a row, on a third grid (`DoubleQDQPairsRemover`): values
-    come out that nobody has simulated. It takes the clamp away itself, but later.
+    It clamps to the second grid, which changes nothing. Without it, ONNX Runtime would merge the
+    two pairs into one on a third grid (`DoubleQDQPairsRemover`), with values that differ from the
+    simulation. ONNX Runtime removes the clamp later.
     """
     for node in [one for one in graph if is_fake_quantize(one)]:
         source = input_of(node)

@@ -1,4 +1,4 @@
-"""Compute while exporting what no input changes, such as the product of a weight and its mask."""
+"""Compute constant subgraphs at export, such as the product of a weight and its mask."""
 
 import math
 import sys
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 _REPEATS: Final = frozenset({"Expand", "Tile"})
 _LARGEST: Final = 2**22
-"""Values; a larger product stays one, since the file would grow by it."""
+"""Number of values; larger products are not folded, because they would enlarge the file."""
 
 
 def store_constant_values(model: "ir.Model") -> None:
-    """Put values in the place of what constants make, where quantizers read it.
+    """Replace constant subgraphs that quantizers read by their values.
 
-    That is what a quantized weight is computed from, which torch's exporter leaves to the runtime
-    where it is large; and a product of constants that is quantized afterwards, such as relative
-    positions times their projection, rounded as in the simulation. A runtime would compute it
-    again in every run: behind quantizers none folds constants, and OpenVINO 2026.4 refuses some
+    These are the computations of quantized weights, which torch's exporter leaves to the runtime
+    if they are large, and products of constants that are quantized afterwards, such as relative
+    positions times their projection, rounded as in the simulation. A runtime would recompute them
+    in every run, because none folds constants after quantizers, and OpenVINO 2026.4 refuses some
     such files.
     """
     from onnxscript.optimizer import fold_constants
@@ -59,10 +59,10 @@ def store_constant_values(model: "ir.Model") -> None:
 
 
 def _part_constants(graph: "ir.Graph") -> bool:
-    """Put the parts of a constant, as attention has its three weights, in the place of `Split`.
+    """Replace each `Split` of a constant by its parts; return whether there was one.
 
-    onnxscript folds what has one output only, so that parts would stay in float. Return whether
-    there was one.
+    Attention, for example, splits a constant into three weights. onnxscript only folds nodes with
+    one output, so the parts would stay in float.
     """
     parted = False
     for node in nodes_of(graph, "Split"):
@@ -80,7 +80,7 @@ def _part_constants(graph: "ir.Graph") -> bool:
 
 
 def _ends(node: "ir.Node", values: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
-    """Return where the parts of `values` end in a `Split`; None where an input says it."""
+    """Return the ends of the parts of `values` in a `Split`; None if they depend on an input."""
     if len(node.inputs) > 1:
         sizes = constant_of(node.inputs[1])
         return None if sizes is None else np.cumsum(sizes)
@@ -90,7 +90,7 @@ def _ends(node: "ir.Node", values: npt.NDArray[Any]) -> npt.NDArray[np.int64] | 
 
 
 def constant_nodes(graph: "ir.Graph") -> "set[ir.Node]":
-    """Return the nodes of the sorted `graph` that no input changes, quantizers among them."""
+    """Return the nodes of the sorted `graph` that depend on no input, including quantizers."""
     found: set[ir.Node] = set()
     for node in graph:
         values = [value for value in node.inputs if value is not None]
@@ -103,8 +103,8 @@ def constant_nodes(graph: "ir.Graph") -> "set[ir.Node]":
 
 
 def _small_products(known: "AbstractSet[ir.Node]") -> "set[ir.Node]":
-    """Return the products of constants, not too large, and all that they are computed from."""
-    # what is not quantized afterwards would be stored in float, in the place of bytes
+    """Return small products of constants, and all nodes from which they are computed."""
+    # a product that is not quantized afterwards would be stored in float instead of bytes
     quantized = _with_producers(filter(is_fake_quantize, known), known)
     repeated = _with_producers(filter(_is_repeated, known), known)
     products = [node for node in quantized - repeated if node.op_type in CONTRACTIONS]
@@ -112,9 +112,10 @@ def _small_products(known: "AbstractSet[ir.Node]") -> "set[ir.Node]":
 
 
 def _with_copies(products: "set[ir.Node]", graph: "ir.Graph") -> "set[ir.Node]":
-    """Return `products`, with a copy of each node that moves quantized values for others, too.
+    """Return `products`, but with copies of nodes that also move quantized values for others.
 
-    What joins these with values of the graph's own finds them behind their quantizer.
+    Other readers, such as concatenations with computed values, keep the originals and still read
+    values that come from a quantizer.
     """
     found = set(products)
     for node in reversed(list(graph)):
@@ -133,9 +134,9 @@ def _with_copies(products: "set[ir.Node]", graph: "ir.Graph") -> "set[ir.Node]":
 
 
 def _is_repeated(node: "ir.Node") -> bool:
-    """Return whether an input says how often the output is repeated.
+    """Return whether the output is repeated as often as an input says.
 
-    Integers behind such a node are found by ONNX Runtime only if a quantization stands there.
+    ONNX Runtime finds the integers after such a node only if there is a quantizer.
     """
     return any(use.node.op_type in _REPEATS for one in node.outputs for use in one.uses())
 
@@ -148,7 +149,7 @@ def _is_small(value: "ir.Value") -> bool:
 
 
 def _with_producers(nodes: "Iterable[ir.Node]", among: "AbstractSet[ir.Node]") -> "set[ir.Node]":
-    """Return `nodes` and those of `among` from which they are computed through others of these."""
+    """Return `nodes` and the nodes of `among` from which they are computed within `among`."""
     found = set(nodes)
     left = list(found)
     while left:
@@ -161,9 +162,9 @@ def _with_producers(nodes: "Iterable[ir.Node]", among: "AbstractSet[ir.Node]") -
 
 
 def _dequantize(node: "ir.Node", products: "AbstractSet[ir.Node]", graph: "ir.Graph") -> None:
-    """Let those of `products` that read the fake-quantize `node` read its values as a constant."""
+    """Replace the fake-quantize `node` by a constant with its values where `products` read it."""
     values = constant_of(input_of(node))
-    assert values is not None  # noqa: S101 (the caller asks)
+    assert values is not None  # noqa: S101 (the caller checks)
     grid = grid_of(node)
     scale, zero_point = grid.along(values.ndim)
     steps = grid.integers(values) - zero_point

@@ -1,4 +1,4 @@
-"""Look rows up in quantized tables, which are neither dequantized whole nor stored twice."""
+"""Look up rows of quantized tables without dequantizing a whole table or storing it twice."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 _DOMAIN: Final = "com.microsoft"
 _GATHER_POINTS: Final = "GatherND"
 _MIDDLE: Final = 128
-"""Of packed bytes, which are unsigned: what stands for zero."""
+"""The byte that represents zero in packed weights, which are unsigned."""
 
 
 def look_up_integers(
     model: "ir.Model", weights: list[IntegerWeight], target: Target
 ) -> list[IntegerWeight]:
-    """Turn each look-up in a dequantized table into one in the integers, dequantized behind it.
+    """Replace each look-up in a dequantized table by a look-up of integers, dequantized later.
 
-    A `DequantizeLinear` of the table would be computed again in every run. A table with one scale
-    per row becomes a look-up of its integers and one of its scales; one in blocks, ONNX Runtime's
-    `GatherBlockQuantized` where `target` has it. Experts' matrices are rows of their stack.
+    A `DequantizeLinear` of the table would be recomputed in every run. For a table with one scale
+    per row, the file looks up integers and scales; for a table in blocks, it uses ONNX Runtime's
+    `GatherBlockQuantized` if `target` has it. Matrices of experts are rows of their stack.
 
     Returns:
         The weights that are left, in the same order.
@@ -63,12 +63,12 @@ def _looked_up(weight: IntegerWeight, model: "ir.Model", target: Target) -> bool
 
 
 def _has_blocks(weight: IntegerWeight) -> bool:
-    """Return whether a weight's groups are blocks of ONNX Runtime: a power of 2, at least 16."""
+    """Return whether a weight's blocks fit ONNX Runtime: a power of 2, at least 16."""
     return weight.block is not None and weight.block in {1 << n for n in range(4, 31)}
 
 
 def _picks_rows(layer: "ir.Node", weight: IntegerWeight) -> bool:
-    """Return whether `layer` picks from `weight` what lies at indices of the first axis."""
+    """Return whether `layer` looks up entries of `weight` along the first axis."""
     if layer.inputs[0] is not weight.node.outputs[0] or layer.domain:
         return False
     if layer.op_type == _GATHER_POINTS:
@@ -120,11 +120,11 @@ def _gather_rows(
 
 
 def share_tied_tables(graph: "ir.Graph") -> None:
-    """Look rows up in the packed integers of a product, where it has the same ones.
+    """Look up rows in the packed integers of a product that has the same integers.
 
-    Language models often read one matrix as a table at their beginning and as a layer at their
-    end; packed for `MatMulNBits`, it would lie in the file a second time. Only bytes: of two
-    integers in a byte, older versions of ONNX Runtime look up no rows.
+    Language models often use one matrix as a table at the beginning and as a layer at the end;
+    packed for `MatMulNBits`, it would be stored a second time. Only 8-bit integers are shared,
+    because older versions of ONNX Runtime cannot look up rows of two integers per byte.
     """
     packed = {input_of(node, 1): None for node in graph if node.op_type == "MatMulNBits"}
     for node in nodes_of(graph, "Gather"):
@@ -149,18 +149,18 @@ def _holds(packed: "ir.Value", table: npt.NDArray[np.int8]) -> bool:
 
 
 def _look_up(look_up: "ir.Node", cast: "ir.Node", packed: "ir.Value", sizes: list[int]) -> None:
-    """Let `cast`, behind the look-up of int8, give what `packed` holds in that row.
+    """Replace an int8 look-up and its `cast` by a look-up in `packed`.
 
     Args:
-        look_up: A `Gather` of a table, which goes.
-        cast: To float, right behind it.
+        look_up: The `Gather` of a table to remove.
+        cast: The cast to float right after it.
         packed: The bytes of a `MatMulNBits`, with the integers of the table.
-        sizes: Of the rows that are looked up; 0 for an axis of the indices.
+        sizes: The shape of the result; 0 for an axis of the indices.
     """
     import onnx_ir as ir
 
     graph = look_up.graph
-    assert isinstance(graph, ir.Graph)  # noqa: S101 (it comes out of one)
+    assert isinstance(graph, ir.Graph)  # noqa: S101 (the node is in a graph)
     shape = shared_constant(graph, f"rows_of_{sizes[-1]}_{len(sizes)}", np.array(sizes))
     middle = shared_constant(graph, "middle_of_bytes", np.array(_MIDDLE, np.float32))
     blocks = new_node("Gather", [packed, input_of(look_up, 1)], look_up, {"axis": 0})

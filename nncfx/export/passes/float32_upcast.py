@@ -1,4 +1,4 @@
-"""Write a model of other floats in float32, where its file could not be run otherwise."""
+"""Write a model of other float types in float32 if its file could not run otherwise."""
 
 import logging
 from typing import TYPE_CHECKING, Final
@@ -19,19 +19,19 @@ _TYPE_ATTRIBUTES: Final = ("to", "dtype")
 
 
 def upcast_to_float32(model: "ir.Model", target: Target) -> None:
-    """Let `model`, in place, compute in float32 what it computes in other floats, if it has to.
+    """Change `model`, in place, to compute in float32 instead of other float types, if needed.
 
-    It has to where it is quantized, since scales are float32 and would be other numbers in 16
-    bits, and no runtime has integers beside float64; and in bfloat16 where the target has no such
-    kernels. Weights of 16 bits stay the same numbers, inputs and outputs become float32, and what
-    was rounded to 16 bits between two operations no longer is. The log says so.
+    This is needed if the model is quantized, because scales are float32 and would change in 16
+    bits, and no runtime combines integers with float64; and for bfloat16 if the target lacks such
+    kernels. The values of 16-bit weights do not change, inputs and outputs become float32, and
+    results between operations are no longer rounded to 16 bits. The change is logged.
     """
     import onnx_ir as ir
 
     quantized = {
         input_of(node).dtype for node in model.graph.all_nodes() if is_fake_quantize(node)
     }
-    # what a float32 model computes in float64 on purpose stays
+    # operations that a float32 model computes in float64 on purpose stay
     other = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16} | (quantized & {ir.DataType.DOUBLE})
     found = {one.dtype for one in _values(model) if one.dtype is not None} & other
     if not quantized and (target.bfloat16 or ir.DataType.BFLOAT16 not in found):
@@ -57,7 +57,7 @@ def upcast_to_float32(model: "ir.Model", target: Target) -> None:
 
 
 def _values(model: "ir.Model") -> "Iterable[ir.Value]":
-    """Return inputs, constants and results of the graph and of the graphs within it."""
+    """Return inputs, constants and results of the graph and of its subgraphs."""
     seen = [*model.graph.inputs, *model.graph.initializers.values()]
     for node in model.graph.all_nodes():
         seen += [one for one in node.inputs if one is not None]
@@ -82,7 +82,7 @@ def _widen_attribute(node: "ir.Node", given: "ir.Attr", found: "set[ir.DataType]
 
 
 def _drop_idle_casts(model: "ir.Model") -> None:
-    """Leave out casts from float32 to float32: a rewriter would take them for operations."""
+    """Remove casts from float32 to float32, which would hide patterns from rewriters."""
     for node in list(model.graph.all_nodes()):
         source = node.inputs[0] if node.inputs else None
         if node.op_type != "Cast" or source is None or node.outputs[0].dtype != source.dtype:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def fold_batch_norms(graph: "ir.Graph", weights: list[IntegerWeight]) -> None:
-    """Fold each batch norm behind a layer with an integer weight into that weight's scale.
+    """Fold each batch norm after a layer with an integer weight into that weight's scale.
 
-    A batch norm multiplies each output channel by a number, and so does the scale of an integer:
-    the integers stay what the simulation quantized (negated, where the number is negative) and
-    nothing is rounded again. One scale for the tensor becomes one per channel.
+    A batch norm multiplies each output channel by a number, and so does the scale of an integer,
+    so the integers stay those of the simulation (negated if the number is negative) and nothing is
+    rounded again. A single scale becomes one scale per channel.
     """
     for weight in weights:
         layer = sole_consumer(weight.node.outputs[0])
@@ -69,11 +69,11 @@ def rescaled(
 ) -> tuple[npt.NDArray[np.int64], Grid]:
     """Return integers and grid of a weight times `factor`, which has one number per channel.
 
-    A channel times 0 keeps integers that stand for 0, and gets the scale 1: scales are positive.
+    A channel times 0 gets integers 0 and the scale 1, because scales are positive.
 
     Args:
         integers: of the weight.
-        grid: what they stand for, per tensor or along `axis`.
+        grid: of the weight, per tensor or along `axis`.
         factor: of any sign.
         axis: of the channels.
     """

@@ -1,7 +1,7 @@
-"""Leave to the runtime, which folds constants when it loads a file, to decode weights.
+"""Let the runtime decode weights when it loads a file and folds constants.
 
-Those of at most four bits lie two in a byte; those of layers that compute in float become floats
-then, and not in each call.
+Weights of at most four bits are stored two per byte; weights of layers that compute in float are
+decoded once on loading instead of in each call.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -28,18 +28,18 @@ _MOVES: Final = frozenset({"Reshape", "Transpose", "Unsqueeze"})
 _DECODER: Final = "DequantizeLinear"
 
 _OPSET: Final = 21
-"""The first in which a `Cast` reads int4."""
+"""The first opset in which a `Cast` reads int4."""
 _FEWEST: Final = 64
-"""Of integers that are packed: the node that unpacks them takes some bytes, too."""
+"""The fewest integers to pack, because the node that unpacks them takes some bytes as well."""
 _LOWEST, _HIGHEST = -8, 7
 
 
 def pack_int4(model: "ir.Model") -> None:
-    """Store int8 weights whose integers fit four bits as int4, behind a `Cast` to int8.
+    """Store int8 weights whose integers fit four bits as int4, followed by a `Cast` to int8.
 
-    A runtime that folds constants when it loads a file computes the cast once, so that its
-    kernels of int8 get what they would have got: the same integers at the same speed, from half
-    of the bytes. A `DequantizeLinear` that reads int4 itself fuses with no kernel of ONNX Runtime.
+    A runtime that folds constants when it loads a file computes the cast once, so its int8 kernels
+    get the same integers at the same speed, from half of the bytes. A `DequantizeLinear` that
+    reads int4 directly does not fuse with any kernel of ONNX Runtime.
     """
     import onnx_ir as ir
 
@@ -65,7 +65,7 @@ def _casts_int4(model: "ir.Model") -> bool:
 
 
 def _packed(stored: "ir.Value", graph: "ir.Graph") -> "ir.Value | None":
-    """Return a constant of int4 with the integers of `stored`; None where they are none."""
+    """Return an int4 constant with the integers of `stored`; None if they cannot be packed."""
     import onnx_ir as ir
 
     values = constant_of(stored)
@@ -77,14 +77,14 @@ def _packed(stored: "ir.Value", graph: "ir.Graph") -> "ir.Value | None":
 
 
 def decode_on_loading(model: "ir.Model") -> None:
-    """Write, in place of a `DequantizeLinear` of a weight that no integer kernel reads, its steps.
+    """Replace the `DequantizeLinear` of a weight that no integer kernel reads by `Cast` and `Mul`.
 
-    ONNX Runtime folds a `Cast` and a `Mul` of constants when it loads a file, and no
-    `DequantizeLinear`, which it may fuse: of recurrent layers, and of convolutions in files
-    without quantized activations, it would decode the weights again in each call, which takes as
-    long as the layers themselves. The file holds the same integers, the numbers are the same bits.
+    ONNX Runtime folds a `Cast` and a `Mul` of constants when it loads a file, but not a
+    `DequantizeLinear`, which it may fuse. It would decode the weights of recurrent layers, and of
+    convolutions in files without quantized activations, in each call, which takes as long as the
+    layers themselves. The file holds the same integers, and the weights are bitwise the same.
     """
-    # beside quantized activations a convolution's kernel is one of integers
+    # with quantized activations, convolutions use integer kernels
     is_quantized = nodes_of(model.graph, "QuantizeLinear")
     layers = _RECURRENT if is_quantized else _RECURRENT | _CONVOLUTIONS
     for node in nodes_of(model.graph, _DECODER):
@@ -100,7 +100,7 @@ def _is_symmetric_weight(node: "ir.Node") -> bool:
 
 
 def _is_read_by(layers: frozenset[str], node: "ir.Node") -> bool:
-    """Say whether all readers of a node are such layers, but for what moves its elements."""
+    """Return whether all readers of a node, past movements, are such layers."""
     readers = consumers(node.outputs[0])
     return bool(readers) and all(
         not one.domain
@@ -114,7 +114,7 @@ def _write_steps(node: "ir.Node", model: "ir.Model") -> None:
 
     graph, stored, decoded = model.graph, input_of(node), node.outputs[0]
     values, scale = (constant_of(input_of(node, index)) for index in (0, 1))
-    assert values is not None and scale is not None  # noqa: S101, PT018 (it was asked)
+    assert values is not None and scale is not None  # noqa: S101, PT018 (checked before)
     if scale.ndim:
         axis = node.attributes.get_int("axis", 1)
         scale = scale.reshape([-1 if one == axis else 1 for one in range(values.ndim)])

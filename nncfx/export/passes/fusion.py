@@ -1,4 +1,4 @@
-"""Move quantizers of activations to where runtimes fuse them; every move is exact."""
+"""Move quantizers of activations to where runtimes fuse them, without changing values."""
 
 from typing import TYPE_CHECKING
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 def arrange_quantizers(graph: "ir.Graph") -> None:
     """Rearrange the fake-quantize nodes of activations in `graph`.
 
-    Equal ones of one tensor become one. One behind a movement (reshape, transpose, max pooling,
-    ...) moves before it and is repeated behind it, so that the movement itself is done on
-    integers; so is a concatenation of tensors on one grid. A ReLU or Clip that its quantizer
-    implies is removed, and arithmetic that changes nothing. Two in a row on different grids are
-    kept apart by a Clip.
+    Equal quantizers of one tensor are merged. A quantizer after a movement (reshape, transpose,
+    max pooling, ...) moves before it and is repeated after it, so the movement itself runs on
+    integers; so does a concatenation of tensors on one grid. A ReLU or Clip that its quantizer
+    implies is removed, and so is arithmetic that changes nothing. Consecutive quantizers on
+    different grids are separated by a Clip.
     """
     remove_identities(graph)
     _merge_equal(graph)
@@ -91,14 +91,14 @@ def _repeat_behind_movements(graph: "ir.Graph") -> None:
             if not readers or all(is_fake_quantize(reader) for reader in readers):
                 continue
             if pads_with_zeros(node) and all(reader.op_type == "Conv" for reader in readers):
-                continue  # runtimes make the padding a part of the convolution
+                continue  # runtimes fuse the padding into the convolution
             copy = quantizer_like(before, value)
             graph.insert_after(node, copy)
             _read_instead(value, copy)
 
 
 def _read_instead(value: "ir.Value", node: "ir.Node") -> None:
-    """Let all readers of `value` but `node` read what `node` computes."""
+    """Let all readers of `value` except `node` read the output of `node`."""
     for use in list(value.uses()):
         if use.node is not node:
             use.node.replace_input_with(use.idx, node.outputs[0])

@@ -1,4 +1,4 @@
-"""Keep runtimes from changing what stands in float beside integers."""
+"""Keep runtimes from changing float operations next to integer operations."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _CHANNELS: Final = 1
-"""Axis of the channels in what a convolution or a `Gemm` reads."""
+"""Axis of the channels in the input of a convolution or a `Gemm`."""
 _PASSED: Final = frozenset({"QuantizeLinear", "DequantizeLinear", "Relu", "Clip"})
-"""What OpenVINO moves a quantizer through, beside movements."""
+"""Operators past which OpenVINO moves a quantizer, in addition to movements."""
 _EXTREMES: Final = frozenset({"ReduceMax", "ReduceMin", "GlobalMaxPool"})
 
 
 def add_fusion_barriers(graph: "ir.Graph") -> None:
-    """Write floats that meet integers such that ONNX Runtime leaves them as they are.
+    """Rewrite float operations next to integers so that ONNX Runtime does not change them.
 
-    Between quantized tensors it rounds the float weights of a layer, computes a softmax by a table
-    that overflows, takes ReLUs, biases and quantizers of some readers for parts of products, which
-    it then computes in float, and moves channels to an axis where it cannot resize. Each of these
-    needs operators in a certain pattern, which is broken here; no value changes.
+    Between quantized tensors it rounds the float weights of a layer; computes a softmax by a table
+    that overflows; fuses ReLUs, biases and quantizers of some readers into products, which it then
+    computes in float; and moves channels to an axis where it cannot resize. Each of these fusions
+    needs a certain pattern of operators, which this pass breaks without changing values.
 
     Args:
-        graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
+        graph: Its quantizers are already pairs of `QuantizeLinear` and `DequantizeLinear`.
     """
     _keep_float_weights(graph)
     prevent_clamp_fusion(graph)
@@ -56,20 +56,22 @@ def add_fusion_barriers(graph: "ir.Graph") -> None:
 
 
 def add_quantizer_barriers(graph: "ir.Graph") -> None:
-    """Let a maximum with -inf stand where OpenVINO would move a quantizer to a wrong place.
+    """Insert a maximum with -inf where OpenVINO would fuse or move quantizers wrongly.
 
-    It moves one in front of a concatenation, with a zero point for each of its parts along that
-    axis, and then finds no place for them in the product of a layer that reads tokens, or in
-    channels that a `DepthToSpace` makes pixels of, unless they are 0. And it makes one a part of
-    the greatest or least of floats, which it then computes wrongly; and bytes that it puts beside
-    channels stand for zeros only where the zero point is 0. Of products of matrices in a row
-    without biases it makes one kernel, which reads what nothing has written, and so does that of
-    a product, a softmax and a product by a weight that it decodes; of constants alone it computes
-    no `Gemm` with such a weight. It looks through no maximum of two, and computes one with the
-    quantizer.
+    OpenVINO does not look past a maximum of two tensors, and computes it with the quantizer.
+    Without this barrier:
+
+    * It moves a quantizer before a concatenation, with a zero point for each part along that axis.
+      Unless these are 0, they do not fit the product of a layer that reads tokens, or channels
+      that a `DepthToSpace` turns into pixels.
+    * It fuses a quantizer into a maximum or minimum of floats, which it then computes wrongly.
+    * It pads channels with bytes that represent zeros only if the zero point is 0.
+    * It fuses consecutive matrix products without biases into a kernel that reads uninitialized
+      memory, as does the kernel of a product, a softmax and a product by a weight that it decodes.
+    * It cannot compute a `Gemm` of constants with such a weight.
 
     Args:
-        graph: Its quantizers are pairs of `QuantizeLinear` and `DequantizeLinear` already.
+        graph: Its quantizers are already pairs of `QuantizeLinear` and `DequantizeLinear`.
     """
     known = constant_nodes(graph)
     for node in [one for one in graph if not one.domain]:
@@ -87,7 +89,7 @@ def add_quantizer_barriers(graph: "ir.Graph") -> None:
 
 
 def _pads_channels(node: "ir.Node") -> bool:
-    """Return whether `node` puts constants beside the channels of integers."""
+    """Return whether `node` pads the channels of integers with constants."""
     if node.op_type != "Pad" or not is_dequantized(input_of(node)):
         return False
     pads = constant_of(node.inputs[1])
@@ -105,7 +107,7 @@ def _decodes_weight(node: "ir.Node") -> bool:
     decoder, factor = input_of(node, 1).producer(), input_of(node).producer()
     if integers is None or decoder is None or "block_size" in decoder.attributes:
         return False
-    # scales along the axis that is summed up are no factors of the sums
+    # scales along the summed axis cannot be applied to the sums
     is_scaled_before = decoder.attributes.get_int("axis", -1) == integers.ndim - 2
     return is_scaled_before or (factor is not None and factor.op_type == "Softmax")
 
@@ -121,7 +123,7 @@ def _needs_barrier(node: "ir.Node") -> bool:
 
 
 def _is_flat_product(node: "ir.Node") -> bool:
-    """Return whether `node` multiplies a matrix by stored integers, and adds no bias."""
+    """Return whether `node` multiplies a matrix by stored integers without adding a bias."""
     shape = node.outputs[0].shape
     is_flat = shape is not None and shape.rank() == 2  # noqa: PLR2004 (a matrix)
     has_bias = len(node.inputs) > BIAS
@@ -139,7 +141,7 @@ def _is_refused(concatenation: "ir.Node") -> bool:
 
 
 def maximum_with_least(value: "ir.Value", like: "ir.Node", graph: "ir.Graph") -> "ir.Node":
-    """Return a maximum of `value` and -inf, which is `value`; it is not in the graph yet.
+    """Return a maximum of `value` and -inf, which equals `value`; it is not in the graph yet.
 
     OpenVINO moves neither quantizers nor scales past it.
     """
@@ -148,7 +150,7 @@ def maximum_with_least(value: "ir.Value", like: "ir.Node", graph: "ir.Graph") ->
 
 
 def _reaches(value: "ir.Value", wanted: "Callable[[ir.Node], bool]") -> bool:
-    """Return whether a node that is `wanted` reads `value`, moved, rounded and clamped at most."""
+    """Return whether a `wanted` node reads `value`, possibly moved, rounded or clamped."""
     for node in consumers(value):
         passes = node.op_type in _PASSED or is_movement(node)
         if wanted(node) or (passes and any(_reaches(one, wanted) for one in node.outputs)):
@@ -161,20 +163,20 @@ def _multiplies_integers(node: "ir.Node", operator: str = "MatMul") -> bool:
 
 
 def _quantizes_shuffled(node: "ir.Node") -> bool:
-    """Return whether `node` rounds what a `DepthToSpace` makes pixels of."""
+    """Return whether `node` quantizes a tensor that a `DepthToSpace` turns into pixels."""
     return node.op_type == "QuantizeLinear" and _reaches(
         node.outputs[0], lambda one: one.op_type == "DepthToSpace"
     )
 
 
 def _keep_float_weights(graph: "ir.Graph") -> None:
-    """Let layers with float weights read integers with one scale for each channel.
+    """Dequantize the inputs of layers with float weights by one scale per channel.
 
     ONNX Runtime (`WeightBiasQuantization`, from 1.21 on) rounds float weights to 8 bits per tensor
-    where the layer reads integers of one scale and its result is quantized: a layer that was left
-    out of quantization on purpose would be quantized all the same, more coarsely than any other.
-    It leaves alone what has more scales than one, along whatever axis; here these are all the
-    same, and every value read is what it was.
+    if the layer reads integers with a single scale and its result is quantized, so a layer
+    excluded from quantization on purpose would still be quantized, more coarsely than any other.
+    It skips inputs with several scales, along any axis; here all scales are equal, so no value
+    changes.
     """
     for layer in nodes_of(graph, *OUTPUT_AXIS):
         floats = input_of(layer)
@@ -202,10 +204,10 @@ def _keep_float_weights(graph: "ir.Graph") -> None:
 def _prevent_softmax_tables(graph: "ir.Graph") -> None:
     """Keep softmaxes between quantized tensors in float.
 
-    ONNX Runtime computes such a softmax by a table of exponentials. Where no output of n is beyond
+    ONNX Runtime computes such a softmax by a table of exponentials. If none of n outputs exceeds
     1.7 / n, its floats overflow, and the largest outputs are 0 (`QLinearSoftmax`: a sum kept below
-    the largest float / e**5 is divided by the output's scale first). In float it takes half as
-    long (`benchmarks/softmax_kernels.py`).
+    the largest float / e**5 is divided by the output's scale first). In float it takes half the
+    time (`benchmarks/softmax_kernels.py`).
     """
     for softmax in nodes_of(graph, "Softmax"):
         if is_dequantized(input_of(softmax)):
@@ -213,11 +215,11 @@ def _prevent_softmax_tables(graph: "ir.Graph") -> None:
 
 
 def _keep_axes_of_cubic_resizes(graph: "ir.Graph") -> None:
-    """Put blocks of one pixel, which change nothing, before cubic resizes to fewer pixels.
+    """Insert a `DepthToSpace` with blocks of one pixel before cubic resizes to fewer pixels.
 
-    ONNX Runtime computes convolutions of integers with channels last and moves the transpositions
-    on, also past a resize, of which it then has no such kernel and refuses the file. They stay
-    before a `DepthToSpace`, which it does not leave out either, as it would a reshaping.
+    ONNX Runtime computes integer convolutions with channels last and moves the transpositions past
+    a resize, for which it then has no kernel, so it refuses the file. It does not move them past a
+    `DepthToSpace`, nor does it remove this node, as it would a reshaping.
     """
     for resize in nodes_of(graph, "Resize"):
         is_cubic = resize.attributes.get_string("mode") == "cubic"

@@ -1,4 +1,4 @@
-"""Keep what is behind products of integers from making these products of floats."""
+"""Keep integer matrix products from being computed in float because of the nodes after them."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -24,10 +24,10 @@ _MATRIX_NDIM: Final = 2
 
 
 def prevent_clamp_fusion(graph: "ir.Graph") -> None:
-    """Write the ReLU between a `Gemm` of integers and readers of floats as a maximum.
+    """Write a clamp between an integer `Gemm` and readers of floats as a maximum and minimum.
 
-    ONNX Runtime takes `Relu` and `Clip` for the end of the `Gemm`, finds no quantizer behind, and
-    computes it all in float.
+    ONNX Runtime fuses `Relu` and `Clip` into the `Gemm`, finds no quantizer after it, and computes
+    everything in float.
     """
     for layer in nodes_of(graph, "Gemm"):
         if not is_dequantized(input_of(layer, 1)):
@@ -57,10 +57,10 @@ def _write_bounds(clamp: "ir.Node", graph: "ir.Graph") -> None:
 
 
 def prevent_result_fusion(graph: "ir.Graph") -> None:
-    """Part the quantizers of some readers from a product of integers that others read in float.
+    """Separate quantizers from an integer product that other nodes read in float.
 
-    ONNX Runtime has a kernel that ends in integers and one that ends in float, and takes neither
-    where a quantizer and something else read the result.
+    ONNX Runtime has a kernel that returns integers and a kernel that returns floats, and uses
+    neither if the result is read by both a quantizer and another node.
     """
     for node in nodes_of(graph, "Gemm", "MatMul"):
         are_integers = all(is_dequantized(input_of(node, index)) for index in (0, 1))
@@ -71,7 +71,7 @@ def prevent_result_fusion(graph: "ir.Graph") -> None:
 
 
 def prevent_quantizer_fusion(node: "ir.Node", graph: "ir.Graph") -> None:
-    """Put a maximum of one tensor, which changes nothing, between `node` and its quantizers."""
+    """Insert a maximum of one tensor, which changes nothing, between `node` and its quantizers."""
     output = node.outputs[0]
     quantizers = [one for one in consumers(output) if one.op_type == "QuantizeLinear"]
     if not quantizers:
@@ -83,12 +83,12 @@ def prevent_quantizer_fusion(node: "ir.Node", graph: "ir.Graph") -> None:
 
 
 def prevent_bias_fusion(graph: "ir.Graph") -> None:
-    """Give the bias behind a product of integers as many axes as the product has.
+    """Give the bias of an integer product as many axes as the product has.
 
-    Of a product with more than two axes, all of a known size, and a bias with one, ONNX Runtime
-    makes a reshaping and a `Gemm` (`MatMulAddFusion`), before it looks for integers: the reshaping
-    then stands between them and the product, which is computed in float. It does not where the
-    bias has more axes than a matrix. An open batch keeps it from that as well.
+    ONNX Runtime turns a product with more than two axes, all of known size, and a bias with one
+    axis into a reshaping and a `Gemm` (`MatMulAddFusion`) before it looks for integers. The
+    reshaping then separates the integers from the product, which is computed in float. It does
+    not do so if the bias has more than two axes, or if the batch is open.
     """
     for node in nodes_of(graph, "MatMul"):
         if not all(is_dequantized(input_of(node, index)) for index in (0, 1)):

@@ -1,4 +1,4 @@
-"""Write the biases of integer layers: as int32, or as sums of their own."""
+"""Write the biases of integer layers as int32 or as separate sums."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 _LARGEST: Final = 2**30
-"""Of a bias in integers: half of what 32 bits hold, the other half is for the products."""
+"""The largest integer bias, half of the 32-bit range; the other half is for the products."""
 _COMPUTED: Final = 8
-"""Scales from which on a node that multiplies them takes fewer bytes."""
+"""The number of scales from which a node that multiplies them takes fewer bytes."""
 
 
 def add_integer_biases(graph: "ir.Graph") -> None:
     """Store the bias of each layer that computes in integers as int32.
 
-    Its scale is that of the products: scale of the input times scale of the weight. Where a bias
-    has more than 30 bits in that (of a channel that was pruned, or that a batch norm has all but
-    switched off), the weight's scale grows until it has not: what is rounded away there is less
-    than 1e-7 of the bias for each weight. ONNX Runtime would wrap such a bias around.
+    Its scale is that of the products: scale of the input times scale of the weight. If a bias
+    would need more than 30 bits (in a channel that is pruned, or nearly switched off by a batch
+    norm), the weight's scale grows until the bias fits; the rounding error is less than 1e-7 of
+    the bias for each weight. In ONNX Runtime such a bias would overflow.
     """
     for layer in nodes_of(graph, *OUTPUT_AXIS):
         if len(layer.inputs) <= BIAS:
@@ -63,12 +63,12 @@ def add_integer_biases(graph: "ir.Graph") -> None:
 
 
 def separate_biases(graph: "ir.Graph") -> None:
-    """Let convolutions of open shapes, a batch of any size, add their biases by a node of its own.
+    """Write the biases of convolutions with open shapes, such as an open batch, as separate sums.
 
-    OpenVINO reads a bias as a sum with what it reshapes by the shape of the product. That shape it
-    also takes the number of examples from, where the model asks for it; and of a product that is
-    read twice it moves the bias into the quantizer behind, wrongly. A sum with a constant in shape
-    is as fast.
+    OpenVINO turns a bias into a sum with a constant that it reshapes by the shape of the product.
+    It also takes the number of examples from this shape if the model reads it; and if a product is
+    read twice, it wrongly moves the bias into the next quantizer. A sum with a constant of the
+    right shape is as fast.
     """
     if not nodes_of(graph, "QuantizeLinear"):
         return
@@ -90,9 +90,9 @@ def separate_biases(graph: "ir.Graph") -> None:
 def _scale_in_file(
     layer: "ir.Node", scale: npt.NDArray[np.float64], name: str, graph: "ir.Graph"
 ) -> "ir.Value":
-    """Return the value of `scale`: where that is shorter, the product of the two in the file.
+    """Return `scale` as a constant or, if that is shorter, as the product of two in the file.
 
-    Of two float32 the product is exact in float64, so that either way it is rounded once.
+    The product of two float32 numbers is exact in float64, so it is rounded once either way.
     """
     product = _product_scale(layer)
     if scale.size < _COMPUTED or product is None or product.size < scale.size:
@@ -108,7 +108,7 @@ def _scale_in_file(
 
 
 def _make_room(layer: "ir.Node", bias: npt.NDArray[np.float64], graph: "ir.Graph") -> None:
-    """Let the scale of the weight of `layer` be so large that `bias` fits."""
+    """Enlarge the scale of the weight of `layer` so that `bias` fits."""
     read, stored = (input_of(layer, index).producer() for index in range(2))
     if read is None or stored is None:
         return

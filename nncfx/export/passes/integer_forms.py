@@ -1,4 +1,4 @@
-"""Write operations in the form for which runtimes have a kernel, of integers where it may be."""
+"""Write operations in forms for which runtimes have kernels, integer kernels if possible."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -32,16 +32,16 @@ _IMAGE_AXES: Final = [2, 3]
 
 
 def use_global_pooling(graph: "ir.Graph") -> None:
-    """Turn each mean over a quantized image into a global average pooling."""
+    """Replace each mean over a quantized image by a global average pooling."""
     for node in filter(_is_mean_over_image, nodes_of(graph, "ReduceMean")):
         _pool(node, graph)
 
 
 def leave_out_borders(graph: "ir.Graph") -> None:
-    """Let averages of windows that reach beyond the image count only what is there.
+    """Exclude padding from averages of windows that reach beyond the image.
 
-    That is what they do where nothing is put around the image (`ceil_mode` of an odd size), but
-    ONNX Runtime's integer kernel divides by the whole window unless the padding is left out.
+    Without padding (`ceil_mode` on an odd size), torch averages only the pixels of the image, but
+    ONNX Runtime's integer kernel divides by the whole window unless padding is excluded.
     """
     for node in nodes_of(graph, "AveragePool"):
         if not _flag(node, "ceil_mode"):
@@ -51,9 +51,9 @@ def leave_out_borders(graph: "ir.Graph") -> None:
             node.attributes.pop("count_include_pad", None)
         elif _flag(node, "count_include_pad") and _reaches_beyond(node, pads):
             _LOGGER.warning(
-                "'%s' averages windows with padding and ceil_mode: ONNX Runtime's integer kernel "
-                "divides by the whole window where it reaches beyond the padding, torch does not. "
-                "Pass count_include_pad=False, or leave it out by ignored_scopes.",
+                "'%s' averages windows with padding and ceil_mode: ONNX Runtime's integer "
+                "kernel divides by the whole window where it reaches beyond the padding, torch "
+                "does not. Pass count_include_pad=False, or leave it out with ignored_scopes.",
                 node.name,
             )
 
@@ -61,8 +61,8 @@ def leave_out_borders(graph: "ir.Graph") -> None:
 def average_padding_in_float(graph: "ir.Graph") -> None:
     """Keep averages that count the zeros around an image from being computed in bytes.
 
-    OpenVINO puts bytes of 0 around the bytes of the image, which stand for zeros only where the
-    zero point is 0. No scale moves past a maximum.
+    OpenVINO pads the bytes of the image with 0, which represents zero only if the zero point is 0.
+    A maximum keeps scales from moving past the average.
     """
     for node in nodes_of(graph, "AveragePool"):
         pads = node.attributes.get_ints("pads", ())
@@ -80,7 +80,7 @@ def _has_zeros_of_0(node: "ir.Node") -> bool:
 
 
 def wrap_by_slices(graph: "ir.Graph") -> None:
-    """Write circular padding as the concatenation of what it is: OpenVINO reads no other form."""
+    """Write circular padding as a concatenation of slices, the only form that OpenVINO reads."""
     for node in nodes_of(graph, "Pad"):
         if node.attributes.get_string("mode") != "wrap":
             continue
@@ -99,7 +99,7 @@ def wrap_by_slices(graph: "ir.Graph") -> None:
 def _wrapped(
     value: "ir.Value", axis: int, before: int, after: int, pad: "ir.Node", graph: "ir.Graph"
 ) -> "ir.Value":
-    """Return `value` with its last `before` entries in front of it and its first ones behind."""
+    """Return `value` with its last `before` entries prepended and its first `after` appended."""
     last = (-before, np.iinfo(np.int64).max)
     bounds = [last] * bool(before) + [None] + [(0, after)] * bool(after)
     parts: list[ir.Value] = []
@@ -122,7 +122,7 @@ def _wrapped(
 
 
 def _reaches_beyond(node: "ir.Node", pads: Sequence[int]) -> bool:
-    """Return whether a window may reach beyond the image and what is put around it."""
+    """Return whether a window can reach beyond the image and its padding."""
     shape = input_of(node).shape
     sizes = (None,) * len(pads) if shape is None else shape[2:]
     kernel, strides = (node.attributes[name].as_ints() for name in ("kernel_shape", "strides"))
@@ -138,9 +138,9 @@ def _flag(node: "ir.Node", name: str) -> bool:
 
 
 def use_matrix_products(graph: "ir.Graph", weights: Iterable[IntegerWeight]) -> None:
-    """Turn each convolution of an image of one pixel into a matrix product.
+    """Replace each convolution of a one-pixel image by a matrix product.
 
-    Integer matrix products may end in float; integer convolutions need a quantizer behind them.
+    Integer matrix products can return floats; integer convolutions need a quantizer after them.
     """
     for weight in weights:
         layer = sole_consumer(weight.node.outputs[0])
@@ -149,7 +149,7 @@ def use_matrix_products(graph: "ir.Graph", weights: Iterable[IntegerWeight]) -> 
 
 
 def scale_after_products(graph: "ir.Graph") -> None:
-    """Let a product of two quantized tensors read them as they are, and scale its result instead.
+    """Scale the result of a product instead of its two quantized operands.
 
     Attention is exported with queries and keys scaled before their product, which would then read
     floats.
@@ -163,7 +163,7 @@ def scale_after_products(graph: "ir.Graph") -> None:
 
 
 def _scaled(value: "ir.Value") -> "tuple[ir.Value, np.float32] | None":
-    """Return a quantized tensor and the number that it is multiplied by; None for others."""
+    """Return a quantized tensor and the number by which it is multiplied; None for others."""
     node = value.producer()
     if node is None or node.op_type != "Mul" or len(value.uses()) > 1:
         return None

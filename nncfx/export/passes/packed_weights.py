@@ -1,4 +1,4 @@
-"""Write quantized weights of layers that compute in float as ONNX Runtime packs them."""
+"""Write quantized weights of layers that compute in float in the packed form of ONNX Runtime."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,24 +23,25 @@ if TYPE_CHECKING:
 _DOMAIN: Final = "com.microsoft"
 _BLOCKS: Final = (16, 32, 64, 128, 256)
 _LONGEST: Final = 32
-"""Of a matrix with one scale per output: the inputs share a scale by blocks, too.
+"""The longest block of a matrix with one scale per output; its inputs also share block scales.
 
 Sentence embeddings of all-MiniLM-L6-v2 keep a cosine of 0.9993 with 32, 0.9988 with 128.
 """
 _BITS: Final = (4, 8)
 IN_FLOAT: Final = 1
-"""The accuracy level at which inputs stay floats; at 4 they are rounded to 8 bits by blocks."""
+"""The accuracy level at which inputs stay float; at 4 they are rounded to 8 bits by blocks."""
 
 
 def pack_weights(
     model: "ir.Model", weights: list[IntegerWeight], accuracy_level: int
 ) -> list[IntegerWeight]:
-    """Turn products of a float tensor and a quantized matrix into `MatMulNBits`.
+    """Replace products of a float tensor and a quantized matrix by `MatMulNBits`.
 
     ONNX Runtime keeps the packed integers in memory and dequantizes them block by block as it
-    multiplies; a `DequantizeLinear` would write the whole matrix out in every run. A matrix with
-    one scale per output is written in blocks that repeat it. In float (`accuracy_level` 1) a
-    matrix of 8 bits is two of 4: ONNX Runtime 1.32 takes 20 times as long for one of 8 bits.
+    multiplies; a `DequantizeLinear` would expand the whole matrix in every run. A matrix with one
+    scale per output is written in blocks that repeat the scale. In float (`accuracy_level` 1), an
+    8-bit matrix is written as two 4-bit matrices, because ONNX Runtime 1.32 takes 20 times as long
+    for 8 bits.
 
     Returns:
         The weights that are left, in the same order.
@@ -54,9 +55,9 @@ def pack_weights(
 
 
 def _packed(weight: IntegerWeight, graph: "ir.Graph", accuracy_level: int) -> bool:
-    """Turn the products that read `weight` into packed ones; return whether none is left."""
+    """Replace the products that read `weight` by packed ones; return whether none is left."""
     values = weight.node.outputs[0]
-    for layer in consumers(values):  # several, where layers share a weight
+    for layer in consumers(values):  # several if layers share a weight
         matrix = None if layer.domain else _matrix(layer, weight)
         if matrix is not None and not is_quantized(input_of(layer)):
             replace_node(layer, _products(layer, matrix, graph, accuracy_level), graph)
@@ -75,7 +76,7 @@ class _Matrix:
         integers: o x i, in [0, 2^bits).
         scale: o x blocks, float32; the last block of a row may be shorter.
         zero_point: o x blocks, in [0, 2^bits).
-        block: inputs that share a scale.
+        block: how many inputs share a scale.
         bits: 4 or 8.
     """
 
@@ -88,7 +89,7 @@ class _Matrix:
 
 
 def _matrix(layer: "ir.Node", weight: IntegerWeight) -> _Matrix | None:
-    """Return the matrix of a linear layer; None for any other layer, or one that does not pack."""
+    """Return the matrix of a linear layer; None for other layers and unsupported grids."""
     grid = weight.grid
     bits = next((bits for bits in _BITS if grid.high - grid.low < 2**bits), None)
     if not _is_product(layer, weight) or bits is None:
@@ -97,7 +98,7 @@ def _matrix(layer: "ir.Node", weight: IntegerWeight) -> _Matrix | None:
     integers = weight.integers if by_row else weight.integers.T
     outputs, length = integers.shape
     block = weight.block or min(_LONGEST, max(_BLOCKS[0], 2 ** int(np.log2(length))))
-    # along the inputs if they are in blocks, else along the outputs
+    # scales lie along the inputs if these are in blocks, else along the outputs
     lies_so = grid.scale.size == 1 or grid.axis == int(by_row == bool(weight.block))
     if block not in _BLOCKS or not lies_so:
         return None
@@ -118,10 +119,10 @@ def _matrix(layer: "ir.Node", weight: IntegerWeight) -> _Matrix | None:
 
 
 def _is_product(layer: "ir.Node", weight: IntegerWeight) -> bool:
-    """Return whether `layer` adds at most a vector to a product by `weight` from the right."""
+    """Return whether `layer` multiplies by `weight` from the right and adds at most a vector."""
     if layer.op_type not in ("Gemm", "MatMul") or weight.integers.ndim != 2:  # noqa: PLR2004 (a matrix)
         return False
-    bias = layer.inputs[2] if len(layer.inputs) > 2 else None  # noqa: PLR2004 (behind the factors)
+    bias = layer.inputs[2] if len(layer.inputs) > 2 else None  # noqa: PLR2004 (after the factors)
     is_vector = bias is None or (bias.shape is not None and len(bias.shape) == 1)
     return is_vector and layer.inputs[1] is weight.node.outputs[0]
 
@@ -129,7 +130,7 @@ def _is_product(layer: "ir.Node", weight: IntegerWeight) -> bool:
 def _products(
     layer: "ir.Node", matrix: _Matrix, graph: "ir.Graph", accuracy_level: int
 ) -> "ir.Node":
-    """Return the node that stands for `layer`; it is not in the graph yet."""
+    """Return the node that replaces `layer`; it is not in the graph yet."""
     bias = layer.inputs[2:]
     if accuracy_level != IN_FLOAT or matrix.bits == _BITS[0]:
         return _product(layer, matrix, bias, graph, accuracy_level)
@@ -162,7 +163,7 @@ def _product(
     graph: "ir.Graph",
     accuracy_level: int,
 ) -> "ir.Node":
-    """Return the packed product that reads what `layer` reads, and adds `bias`."""
+    """Return the packed product that reads the input of `layer` and adds `bias`."""
     outputs, length = matrix.integers.shape
     blocks = matrix.scale.shape[1]
     padded = np.pad(matrix.integers, ((0, 0), (0, blocks * matrix.block - length)))
@@ -188,7 +189,7 @@ def _product(
 
 
 def _bytes(rows: npt.NDArray[np.int64], bits: int) -> npt.NDArray[np.uint8]:
-    """Return each row as bytes; of two integers of 4 bits, the first is the lower half."""
+    """Return each row as bytes; the first of two 4-bit integers is the lower half of a byte."""
     if bits == 8:  # noqa: PLR2004 (a byte)
         return rows.astype(np.uint8)
     even = np.pad(rows, ((0, 0), (0, rows.shape[1] % 2))).astype(np.uint8)

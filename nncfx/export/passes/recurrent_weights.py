@@ -1,8 +1,8 @@
 """Store the quantized weights of recurrent layers as integers.
 
-ONNX has the gates of an LSTM or a GRU in another order than torch, and the directions in one
-tensor. The exporter therefore slices and joins each weight behind its quantizer; here that is done
-once, on the values and on the scales of their rows.
+ONNX orders the gates of an LSTM or a GRU differently from torch, and holds both directions in one
+tensor. The exporter therefore slices and concatenates each weight after its quantizer; this module
+does so once, on the values and on the scales of their rows.
 """
 
 import logging
@@ -28,12 +28,12 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class _Arranged:
-    """A quantized weight as a layer reads it.
+    """A quantized weight in the order in which a layer reads it.
 
     Attributes:
-        values: In float, not rounded yet.
-        scale: Of each element.
-        zero_point: Of each element.
+        values: The weight in float, not rounded yet.
+        scale: The scale of each element.
+        zero_point: The zero point of each element.
         ends: The least and the greatest integer.
     """
 
@@ -44,26 +44,27 @@ class _Arranged:
 
 
 def arrange_recurrent_weights(model: "ir.Model") -> None:
-    """Let each quantized weight of a recurrent layer pass one quantizer, in the order of ONNX.
+    """Give each weight of a recurrent layer a single quantizer, with gates in the order of ONNX.
 
-    A weight of d directions, each of r rows, becomes a constant matrix of d * r rows, a
-    fake-quantize with a scale per row, and a reshape. What is not made of constants by moving
-    whole rows stays as it is.
+    A weight with d directions of r rows each becomes a constant matrix of d * r rows, a
+    fake-quantize with a scale per row, and a reshape. Weights that are not built from constants by
+    moving whole rows stay as they are.
     """
     _write_weights(model, _is_recurrent, _written)
 
 
 def write_recurrent_weights_in_float(model: "ir.Model", target: Target) -> None:
-    """Write quantized weights, rounded, as floats if activations are quantized as well.
+    """Write rounded weights of recurrent layers as floats if activations are quantized as well.
 
-    Of GRUs, and of LSTMs in one direction: OpenVINO wants constants there. The log says so.
+    This applies to GRUs and unidirectional LSTMs, where OpenVINO needs constants. The log names
+    the layers.
     """
     if all(constant_of(input_of(one)) is not None for one in model.graph if is_fake_quantize(one)):
         return
     for name in _write_weights(model, _wants_constants, _rounded):
         _LOGGER.warning(
-            "%s reads the weights of '%s' as floats beside quantized tensors: they are written "
-            "so, rounded as they were simulated.",
+            "%s reads the weights of '%s' as floats next to quantized tensors: they are written "
+            "as floats, rounded as simulated.",
             target.name,
             name,
         )
@@ -81,7 +82,7 @@ def _is_recurrent(node: "ir.Node") -> bool:
 def _write_weights(
     model: "ir.Model", takes: "Callable[[ir.Node], bool]", write: "_Write"
 ) -> list[str]:
-    """Let `write` write the weights of layers that `takes` wants; return the names of those."""
+    """Rewrite by `write` the weights of layers for which `takes` is True; return their names."""
     from onnx_ir.passes.common import unused_removal
 
     changed: dict[str, None] = {}
@@ -97,7 +98,7 @@ def _write_weights(
 
 
 def _arranged(value: "ir.Value") -> _Arranged | None:
-    """Return what `value` holds if it is made of quantized constants by moving their elements."""
+    """Return the weight in `value` if it is built from quantized constants by movements."""
     node = value.producer()
     if node is None:
         return None
@@ -146,7 +147,7 @@ def _slice(_: "ir.Node", given: Sequence[Array], parts: Sequence[Array]) -> Arra
 
 
 def _reshape(_: "ir.Node", given: Sequence[Array], parts: Sequence[Array]) -> Array:
-    sizes = enumerate(given[0].tolist())  # 0 stands for what the axis has
+    sizes = enumerate(given[0].tolist())  # 0 keeps the size of the axis
     return parts[0].reshape([size or parts[0].shape[axis] for axis, size in sizes])
 
 
@@ -167,7 +168,7 @@ def _name(node: "ir.Node", index: int) -> str:
 
 
 def _rounded(arranged: _Arranged, node: "ir.Node", index: int, graph: "ir.Graph") -> "ir.Value":
-    """Write the values that the integers of `arranged` stand for, in float, and return them."""
+    """Store the rounded values of `arranged` in float, and return the constant."""
     scale, zero_point = arranged.scale, arranged.zero_point
     steps = np.clip(np.rint(arranged.values / scale) + zero_point, *arranged.ends)
     values = ((steps - zero_point) * scale).astype(arranged.values.dtype)
@@ -175,7 +176,7 @@ def _rounded(arranged: _Arranged, node: "ir.Node", index: int, graph: "ir.Graph"
 
 
 def _written(arranged: _Arranged, node: "ir.Node", index: int, graph: "ir.Graph") -> "ir.Value":
-    """Write rows, their quantizer and a reshape before `node`; return what it is to read."""
+    """Insert rows, their quantizer and a reshape before `node`; return its new input."""
     import onnx_ir as ir
 
     values, width = arranged.values, arranged.values.shape[-1]

@@ -1,4 +1,4 @@
-"""Let products of a tensor and its own sigmoid, such as SiLU, be computed in integers."""
+"""Rewrite products of a tensor and its sigmoid (SiLU) so that they are computed in integers."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -17,12 +17,12 @@ _LARGEST: Final = SIGMOID_STEPS - 1
 
 
 def quantize_silu(graph: "ir.Graph") -> None:
-    """Round the sigmoid of a quantized tensor that it is multiplied by, in steps of 1/256.
+    """Round the sigmoid by which a quantized tensor is multiplied to steps of 1/256.
 
     ONNX Runtime then takes the sigmoid from a table and multiplies integers, instead of two
-    conversions to float, an exponential and a product. The result differs by half a step of its
-    own quantizer at most, which `integer_arithmetic` knows of. What is not quantized behind the
-    product reads that of the exact sigmoid.
+    conversions to float, an exponential and a product. The result differs by at most half a step
+    of its own quantizer, which `integer_arithmetic` takes into account. Readers without a
+    quantizer read the product with the exact sigmoid.
     """
     for product in list(graph):
         x = _gated(product)

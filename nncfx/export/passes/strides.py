@@ -1,4 +1,4 @@
-"""Strides of convolutions, written as the runtime computes them in integers."""
+"""Rewrite strided convolutions into forms that runtimes compute fast in integers."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
@@ -19,12 +19,12 @@ _BLOCK: Final = 2
 
 
 def use_space_to_depth_stem(graph: "ir.Graph", weights: Iterable[IntegerWeight]) -> None:
-    """Turn convolutions with stride 2 of an input image into ones with stride 1 of its blocks.
+    """Replace stride-2 convolutions of an input image by stride-1 convolutions of its blocks.
 
-    Blocks of 2 x 2 pixels become channels (`SpaceToDepth`), and the kernel is rearranged, with
-    zeros where it does not reach: the same sums. With three channels ONNX Runtime's integer
+    Blocks of 2 x 2 pixels become channels (`SpaceToDepth`), and the kernel is rearranged and
+    padded with zeros, which gives the same sums. With three channels ONNX Runtime's integer
     convolution copies more than it computes; with twelve, a stem takes half of the time.
-    Applied where the input is quantized for that convolution alone, and has an even size.
+    This applies if the input has an even size and is quantized for that convolution alone.
     """
     import onnx_ir as ir
 
@@ -55,7 +55,7 @@ def use_space_to_depth_stem(graph: "ir.Graph", weights: Iterable[IntegerWeight])
 
 
 def blocks_as_channels(kernel: npt.NDArray[np.int64], pad: int) -> npt.NDArray[np.int64]:
-    """Return the kernel that computes on blocks of 2 x 2 pixels what `kernel` does with stride 2.
+    """Return the kernel on blocks of 2 x 2 pixels that is equivalent to `kernel` with stride 2.
 
     Args:
         kernel: `o x i x k x k`.
@@ -75,7 +75,7 @@ def blocks_as_channels(kernel: npt.NDArray[np.int64], pad: int) -> npt.NDArray[n
 
 
 def _is_stem(layer: "ir.Node", weight: IntegerWeight) -> bool:
-    """Return whether `layer` is a dense convolution with stride 2 of few channels."""
+    """Return whether `layer` is a dense stride-2 convolution of few channels."""
     if weight.integers.ndim != 4 or weight.grid.zero_point.any():  # noqa: PLR2004 (o, i, k, k)
         return False
     inputs, *kernel = weight.integers.shape[1:]
@@ -92,7 +92,7 @@ def _is_stem(layer: "ir.Node", weight: IntegerWeight) -> bool:
 
 
 def _even_size(image: "ir.Value") -> int | None:
-    """Return height and width of `image`; None unless it is an input, and they equal and even."""
+    """Return the size of `image` if it is an input, square and of even size; None otherwise."""
     if not image.is_graph_input() or image.shape is None:
         return None
     height, width = image.shape[2], image.shape[3]
@@ -100,13 +100,13 @@ def _even_size(image: "ir.Value") -> int | None:
 
 
 def subsample_pixels(graph: "ir.Graph") -> None:
-    """Pool each quantized tensor of which all readers take every n-th pixel.
+    """Subsample each quantized tensor whose readers all read every n-th pixel, by a pooling.
 
-    The pooling has a window of one pixel, so that it computes nothing, and the stride of the
-    convolutions, which lose theirs. OpenVINO moves the stride of convolutions of single pixels up
-    to what they read, if all that read it have the same: among quantizers with a pooling between a
-    tensor's integers and their scale, so that it computes the convolutions in float, weights
-    included: six of ResNet-50's, an eighth of its time.
+    The pooling has a window of one pixel, so it computes nothing, and takes over the stride of the
+    convolutions. If all readers of a tensor are 1 x 1 convolutions with the same stride, OpenVINO
+    itself moves the stride before the tensor. With quantizers, its pooling lies between the
+    integers and their scale, so it computes the convolutions in float, including their weights:
+    six convolutions of ResNet-50, an eighth of its time.
     """
     for node in [one for one in graph if is_fake_quantize(one)]:
         readers = consumers(node.outputs[0])
@@ -116,7 +116,7 @@ def subsample_pixels(graph: "ir.Graph") -> None:
 
 
 def _skipping_strides(node: "ir.Node") -> tuple[int, ...] | None:
-    """Return the strides of a convolution of single pixels that skips some; None for others."""
+    """Return the strides of a 1 x 1 convolution that skips pixels; None for others."""
     if node.op_type != "Conv" or node.domain:
         return None
     kernel = input_of(node, 1).shape

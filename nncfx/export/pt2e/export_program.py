@@ -1,4 +1,4 @@
-"""Export to `torch.export`, quantized tensors as PyTorch's own quantized operators."""
+"""Export a model to a `torch.export` program with PyTorch's own quantized operators."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -36,16 +36,16 @@ _BIAS: Final = 2
 def export_program(
     model: nn.Module, example_inputs: ExampleInputs, *, signed: bool = False
 ) -> torch.export.ExportedProgram:
-    """Return `model` as a program of `torch.export` that Inductor compiles to integer kernels.
+    """Return `model` as a `torch.export` program that Inductor compiles to integer kernels.
 
     Where the model calls torch's `fake_quantize_*` operations, weights are int8 constants with
     batch norms folded into their scales, and activations pass
-    `quantized_decomposed.quantize_per_tensor` and `dequantize_per_tensor`: the form that
-    PyTorch's own PT2E quantization produces. On an x86 without VNNI, layers that Inductor would
-    sum up wrongly trigger a warning. Shapes are those of `example_inputs`. The model is
-    left as it was.
+    `quantized_decomposed.quantize_per_tensor` and `dequantize_per_tensor`, the form that PyTorch's
+    own PT2E quantization produces. On x86 without VNNI, layers whose sums would overflow in
+    Inductor trigger a warning. Shapes are fixed to those of `example_inputs`. The model does not
+    change.
 
-    Compile it with weights frozen, as Inductor's integer kernels need::
+    Compile it with frozen weights, which Inductor's integer kernels need::
 
         with torch.no_grad(), torch._inductor.config.patch(freezing=True):
             compiled = torch.compile(export_program(model, x).module())
@@ -53,8 +53,8 @@ def export_program(
     Args:
         model: any `nn.Module`, wrapped by nncfx or not.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
-        signed: whether activations of 8 bits are int8, as ExecuTorch's XNNPACK reads them, in
-            place of uint8; their values are the same.
+        signed: whether 8-bit activations are int8, as ExecuTorch's XNNPACK needs, instead of
+            uint8; their values are the same.
 
     Raises:
         ExportError: the model is sharded or offloaded, does not run on `example_inputs`, or
@@ -63,7 +63,7 @@ def export_program(
     # Registers the operators of quantized_decomposed.
     import torch.ao.quantization.fx._decomposed
 
-    args, kwargs = own_tensors(as_call(example_inputs))  # one given twice is two inputs
+    args, kwargs = own_tensors(as_call(example_inputs))  # a tensor given twice becomes two inputs
     model = plain(model, example_inputs)
     warn_idle_quantizers(model)
     with inferring(model) as first, writable_outputs(model):
@@ -78,7 +78,7 @@ def export_program(
             raise
         except Exception as error:
             raise as_export_error(error, model=type(model).__name__) from error
-        state = program.state_dict  # in the memory of the model, in which weights are put back
+        state = program.state_dict  # it shares memory with the model, whose weights are restored
         for name, weight in state.items():
             if first.writes.is_held(weight):
                 state[name] = nn.Parameter(weight.detach().clone(), weight.requires_grad)
@@ -110,7 +110,7 @@ def _narrow_type(module: fx.GraphModule) -> torch.dtype | None:
     """Return the 16-bit type in which a program computes between its quantizers; None for float32.
 
     Raises:
-        ExportError: some compute in one type, some in another.
+        ExportError: the program computes in several types.
     """
     found = {node.meta["val"].dtype for node in module.graph.nodes if node.target in _FURTHER} or {
         torch.float32
@@ -125,7 +125,7 @@ def _narrow_type(module: fx.GraphModule) -> torch.dtype | None:
 
 
 def _narrow_again(graph: fx.Graph, dtype: torch.dtype) -> None:
-    """Round what is dequantized, which is float32, to the type in which the layers compute."""
+    """Cast dequantized values from float32 to the type in which the layers compute."""
     operators = torch.ops.quantized_decomposed
     wide_ones = (operators.dequantize_per_tensor.default, operators.dequantize_per_channel.default)
     for node in list(graph.nodes):
@@ -137,7 +137,7 @@ def _narrow_again(graph: fx.Graph, dtype: torch.dtype) -> None:
 
 
 class _Constants:
-    """The values in a graph that no input changes."""
+    """The values in a graph that depend on no input."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         self._module = module
@@ -145,11 +145,11 @@ class _Constants:
         self._known: dict[fx.Node, Any] = {}
 
     def value(self, node: Any) -> Any:  # noqa: ANN401 (an argument of any kind)
-        """Return what `node` always is; None where it depends on an input."""
+        """Return the value of `node`; None if it depends on an input."""
         if not isinstance(node, fx.Node):
             return node
         if node not in self._known:
-            # a node is read by many: without this, each residual sum would double the work
+            # nodes have several readers: without a cache, each residual sum would double the work
             self._known[node] = self._computed(node)
         return self._known[node]
 
@@ -179,7 +179,7 @@ _FURTHER: Final[Mapping[Any, int]] = {
     _ATEN.fake_quantize_per_tensor_affine.tensor_qparams: 0,
     _ATEN.fake_quantize_per_channel_affine.default: 1,
 }
-"""How many arguments the operations that read a grid have before its limits: an axis, or none."""
+"""How many arguments (an axis, or none) each fake-quantize has between grid and limits."""
 
 
 def _grid(node: fx.Node, constants: _Constants) -> Grid:
@@ -201,7 +201,7 @@ def _grid(node: fx.Node, constants: _Constants) -> Grid:
 
 
 def _quantize_activation(node: fx.Node, grid: Grid, known: dict[tuple[Any, ...], fx.Node]) -> None:
-    """Replace `node` by a quantization, shared by equal ones, and a dequantization per reader."""
+    """Replace `node` by a quantization, shared by equal nodes, and a dequantization per reader."""
     if grid.axis is not None:
         return
     operators = torch.ops.quantized_decomposed
@@ -242,7 +242,7 @@ def _store_weight(node: fx.Node, values: torch.Tensor, grid: Grid, constants: _C
                 scale=np.broadcast_to(scales.scale, channels).copy(),
                 zero_point=np.broadcast_to(scales.zero_point, channels).copy(),
             )
-        # a layer takes its matrix with outputs first; as columns, Inductor does not know it
+        # a layer reads its matrix with outputs first; Inductor has no pattern for columns
         turned = stored.ndim == 2 and scales.axis == 1  # noqa: PLR2004 (a matrix)
         if turned:
             stored, scales = stored.T.copy(), replace(scales, axis=0)

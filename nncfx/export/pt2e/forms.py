@@ -1,4 +1,4 @@
-"""Put the pairs of a `torch.export` graph where Inductor looks for them: before its layers."""
+"""Move dequantizations of a `torch.export` graph before the layers, where Inductor finds them."""
 
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ _MOVES: Final = frozenset(
         *(_ATEN.unsqueeze.default, _ATEN.upsample_nearest2d.vec, _ATEN.view.default),
     }
 )
-"""What only moves elements: it may do so with integers as well."""
+"""Operators that only move elements, and so can also move integers."""
 
 _SPLITS: Final = frozenset(
     {_ATEN.chunk.default, _ATEN.split.Tensor, _ATEN.split_with_sizes.default, _ATEN.unbind.int}
@@ -30,22 +30,22 @@ _POOLS: Final = frozenset({_ATEN.max_pool1d.default, _ATEN.max_pool2d.default})
 _JOIN: Final = _ATEN.cat.default
 _PAD: Final = _ATEN.pad.default
 _ZERO_POINT: Final = 1
-"""Where it stands in a grid."""
+"""Its index in a grid."""
 
 
 def dequantize_where_read(graph: fx.Graph) -> None:
-    """Move each dequantization of `graph`, in place, down to what computes with its values.
+    """Move each dequantization of `graph`, in place, down to the operators that compute with it.
 
-    What only moves elements does so with the integers, and what is joined on one grid is joined
-    as integers. Behind max pooling stands another pair, which changes no value: the form in
-    which Inductor knows it. Dropout, which does nothing in inference, goes. What the program
-    computes stays the same, but for the order of sums where memory is laid out in another way.
+    Movements then run on integers, and tensors on one grid are concatenated as integers. Max
+    pooling is followed by another pair, which changes no value, because Inductor recognizes it in
+    this form. Dropout, which does nothing in inference, is removed. Results stay the same, except
+    for the order of sums where the memory layout changes.
     """
     for node in list(graph.nodes):
         if node.target in _DROPOUTS and node.args[2] is False:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
-    for node in graph.nodes:  # in order: what is dequantized anew is met again, further down
+    for node in graph.nodes:  # in order, so new dequantizations are visited later
         source = _dequantized(node.args[0]) if node.args else None
         if node.target is _JOIN:
             _join(node, graph)
@@ -55,9 +55,9 @@ def dequantize_where_read(graph: fx.Graph) -> None:
 
 
 def _read_integers(node: fx.Node, source: fx.Node, graph: fx.Graph) -> None:
-    """Let `node` read the integers of `source`, a dequantization, and be dequantized in its place.
+    """Let `node` read the integers of the dequantization `source`, and dequantize its output.
 
-    If it can: what computes with values is left alone.
+    Operators that compute with values are left unchanged.
     """
     integers = source.all_input_nodes[0]
     grid: tuple[Any, ...] = source.args[1:]
@@ -77,7 +77,7 @@ def _read_integers(node: fx.Node, source: fx.Node, graph: fx.Graph) -> None:
 
 
 def _pads_zeros(node: fx.Node) -> bool:
-    """Return whether zeros are put around, which are the zero point among integers."""
+    """Return whether `node` pads with zeros, which are the zero point in integers."""
     given = dict(zip(("mode", "value"), node.args[2:], strict=False)) | dict(node.kwargs)
     return given.get("mode", "constant") == "constant" and not given.get("value")
 
@@ -89,7 +89,7 @@ def _dequantized(value: Any) -> fx.Node | None:  # noqa: ANN401 (an argument of 
 
 
 def _join(node: fx.Node, graph: fx.Graph) -> None:
-    """Let a concatenation read integers, if all that it joins are on one grid."""
+    """Let a concatenation read integers if all of its inputs are on one grid."""
     parts: Any = node.args[0]
     sources = [_dequantized(one) for one in parts]
     found = [one for one in sources if one is not None]
@@ -100,7 +100,7 @@ def _join(node: fx.Node, graph: fx.Graph) -> None:
 
 
 def _dequantize(integers: fx.Node, grid: tuple[Any, ...], graph: fx.Graph) -> None:
-    """Let each reader of `integers` read them dequantized, by a node of its own."""
+    """Dequantize `integers` for each reader by a separate node."""
     for reader in list(integers.users):
         with graph.inserting_before(reader):
             read = graph.call_function(
@@ -110,7 +110,7 @@ def _dequantize(integers: fx.Node, grid: tuple[Any, ...], graph: fx.Graph) -> No
 
 
 def _quantize_again(node: fx.Node, grid: tuple[Any, ...], graph: fx.Graph) -> None:
-    """Put a pair on `grid` behind `node`, whose values are on it already."""
+    """Insert a pair on `grid` after `node`, whose values are already on it."""
     with graph.inserting_after(node):
         integers = graph.call_function(
             torch.ops.quantized_decomposed.quantize_per_tensor.default, (node, *grid)

@@ -1,1 +1,1 @@
-"""A strategy at work: simulated in floats, realized in integers, exported."""
+"""Execution of a strategy: simulated in floats, realized in integers, or exported."""

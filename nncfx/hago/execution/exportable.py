@@ -1,4 +1,4 @@
-"""A plan as torch's own fake-quantize operations, which the ONNX exporter writes as integers."""
+"""Converts a plan to torch's fake-quantize operations, which the ONNX exporter supports."""
 
 from nncfx.hago.execution.simulation import HookSites
 from nncfx.hago.graph.model_copies import plain_copy
@@ -10,14 +10,14 @@ from nncfx.quantization.placement.insertions import insert_quantizers, place_qua
 from nncfx.targets import Hardware, target_with
 
 _MOST_BITS = 16
-"""What ONNX has quantized numbers for."""
+"""The widest quantized integers in ONNX."""
 
 
 def exportable_model(graph: QuantGraph, plan: Plan, hardware: Hardware) -> NNCFNetwork:
     """Return the model with a fake-quantize wherever `plan` rounds to at most 16 bits.
 
-    Overflow, and edges of more bits, which runtimes keep in float or in their own accumulators,
-    are left out: a runtime rounds like the simulation, but not bit for bit.
+    Overflow is left out, and so are edges of more bits, which runtimes keep in float or in their
+    own accumulators: a runtime rounds like the simulation, but not bit for bit.
     """
     model = wrap(plain_copy(graph.model), graph.example_inputs)
     sites = HookSites(graph)

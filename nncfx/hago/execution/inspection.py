@@ -1,4 +1,4 @@
-"""Where a quantized model goes wrong: every operation, real, simulated and in integers."""
+"""Compares every operation of a quantized model in floats, simulated and in integers."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ _BAR: Final = 30
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """Least and greatest value, mean and variance of a tensor."""
+    """Minimum, maximum, mean and variance of a tensor."""
 
     least: float
     greatest: float
@@ -43,13 +43,13 @@ class OperationStatistics:
     """One operation, in three arithmetics.
 
     Attributes:
-        address: Which.
-        real: In floats.
-        simulated: With what quantization does.
-        quantized: In integers.
+        address: Of the operation.
+        real: Output in floats.
+        simulated: Output in the simulation of quantization.
+        quantized: Output in integers.
         error: The largest difference between simulated and real.
-        relative_error: The same, as a share of the largest real magnitude; 0 where all is zero.
-        is_exact: Whether the integers are those simulated, bit for bit.
+        relative_error: The same, relative to the largest real magnitude; 0 if all is zero.
+        is_exact: Whether the integers equal the simulation, bit for bit.
     """
 
     address: str
@@ -63,11 +63,11 @@ class OperationStatistics:
 
 @dataclass(frozen=True)
 class GraphStatistics:
-    """All operations in execution order; `str` draws how the error grows.
+    """All operations in execution order; `str` shows how the error grows.
 
     Attributes:
         operations: In execution order.
-        limit: The relative error from which on an operation is bad.
+        limit: The relative error above which an operation is bad.
     """
 
     operations: tuple[OperationStatistics, ...]
@@ -81,7 +81,7 @@ class GraphStatistics:
 
     @property
     def first_inexact(self) -> str | None:
-        """The address of the first operation that integers compute differently, if any."""
+        """The address of the first operation with a different result in integers, if any."""
         return next((one.address for one in self.operations if not one.is_exact), None)
 
     @override
@@ -113,7 +113,7 @@ def inspect_plan(
 
 
 def real_outputs(graph: QuantGraph, inputs: ExampleInputs) -> dict[str, Tensor]:
-    """Return what every operation that can be hooked puts out in floats, by address."""
+    """Return the outputs in floats of all operations that can have hooks, by address."""
     model = wrap(plain_copy(graph.model), graph.example_inputs)
     with _recorded(model, _hookable(graph)) as outputs, torch.no_grad():
         run(model, inputs)
@@ -121,9 +121,9 @@ def real_outputs(graph: QuantGraph, inputs: ExampleInputs) -> dict[str, Tensor]:
 
 
 def simulated_outputs(graph: QuantGraph, plan: Plan, inputs: ExampleInputs) -> dict[str, Tensor]:
-    """Return what every operation that can be hooked puts out in the simulation, by address.
+    """Return the simulated outputs of all operations that can have hooks, by address.
 
-    What integers are, is put on their grid and into their register.
+    Outputs that are integers are rounded to their grid and wrapped to their register.
     """
     simulated = SimulatedGraph(graph, plan, torch.float64)
     with _recorded(simulated.model, _hookable(graph)) as outputs, torch.no_grad():
@@ -150,14 +150,14 @@ class _Recorder(nn.Module):
 
     @override
     def forward(self, tensor: Tensor) -> Tensor:
-        self._outputs[self._name] = tensor.detach().clone()  # it may be changed in place later
+        self._outputs[self._name] = tensor.detach().clone()  # it can be changed in place later
         return tensor
 
 
 @contextmanager
 def _recorded(model: NNCFNetwork, addresses: Iterable[str]) -> Iterator[dict[str, Tensor]]:
     outputs: dict[str, Tensor] = {}
-    # before the hooks of the simulation, which stand where the model returns integers
+    # before the hooks of the simulation, which are on outputs where the model returns integers
     handle = model.nncf.register(
         Insertion(PostSite(one), _Recorder(one, outputs), Priority.STATISTICS, "inspection")
         for one in addresses

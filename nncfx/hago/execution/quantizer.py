@@ -1,4 +1,4 @@
-"""From a strategy to a simulated and to an integer graph."""
+"""Builds a simulated and an integer graph from a strategy."""
 
 import torch
 
@@ -16,13 +16,13 @@ from nncfx.tracing import ExampleInputs
 
 
 class Quantizer:
-    """Makes the graphs that a strategy describes; made by `create_quantizer`.
+    """Builds the graphs for a strategy; created by `create_quantizer`.
 
     Attributes:
-        graph: The model that is quantized.
-        hardware: For which.
-        strategy: How.
-        plan: What happens on every edge.
+        graph: The model to quantize.
+        hardware: The hardware to quantize for.
+        strategy: How to quantize.
+        plan: The processing of every edge.
     """
 
     def __init__(self, graph: QuantGraph, hardware: Hardware, strategy: Strategy) -> None:
@@ -30,20 +30,21 @@ class Quantizer:
         self.plan: Plan = make_plan(graph, hardware, strategy)
 
     def simulate(self, dtype: torch.dtype = torch.float64) -> SimulatedGraph:
-        """Return the model with what quantization does to every tensor, computed in floats.
+        """Return the model with simulated quantization of every tensor, computed in floats.
 
-        In float64 it gives what `quantize` gives, bit for bit; in float32 it is faster, and close.
+        In float64 the result equals that of `quantize`, bit for bit; float32 is faster, and close.
         """
         return SimulatedGraph(self.graph, self.plan, dtype)
 
     def quantize(self) -> QuantizedGraph:
-        """Return the model in integers, after it has agreed with the simulation.
+        """Return the model in integers, after comparing it with the simulation.
 
         Both are run once on the example inputs.
 
         Raises:
-            CompressionError: an operation cannot be computed in integers, or gives another result
-                than simulated; the message names it. That is a rule or a kernel gone wrong.
+            CompressionError: an operation cannot be computed in integers, or its result differs
+                from
+                the simulation; the message names it. This means that a rule or a kernel is wrong.
         """
         quantized = QuantizedGraph(self.graph, self.plan)
         self._check(quantized)
@@ -64,7 +65,7 @@ class Quantizer:
 
         Args:
             inputs: Of the model.
-            limit: The share of the largest magnitude from which on an error is called bad.
+            limit: The relative error, as a share of the largest magnitude, above which it is bad.
         """
         return inspect_plan(self.graph, self.plan, inputs, limit)
 
@@ -75,20 +76,20 @@ class Quantizer:
         for address, found in quantized.nodes(inputs).items():
             if address in integers & set(expected) and not torch.equal(found, expected[address]):
                 raise CompressionError(
-                    f"'{address}' gives other integers than simulated, by up to "
-                    f"{float((found - expected[address]).abs().max()):g}. Its rule of scales "
-                    "or its integer kernel is wrong, or its arguments mean something that "
-                    "integers do not keep; describe it in float."
+                    f"'{address}' gives integers that differ from the simulated ones by up to "
+                    f"{float((found - expected[address]).abs().max()):g}. Its rule of scales or "
+                    "its integer kernel is wrong, or its arguments mean something that integers "
+                    "do not keep; describe it in float."
                 )
 
 
 def create_quantizer(graph: QuantGraph, hardware: Hardware, strategy: Strategy) -> Quantizer:
-    """Return what quantizes `graph` for `hardware` as `strategy` says.
+    """Return a quantizer of `graph` for `hardware` with `strategy`.
 
     Raises:
         ArgumentError: graph or hardware is something else.
-        CompressionError: the strategy is of another model or other weights, has bits or thresholds
-            out of range, or a descriptor that it needs is missing.
+        CompressionError: the strategy is for another model or other weights, has bits or
+            thresholds out of range, or needs a descriptor that is missing.
     """
     require_inputs(graph, hardware)
     require_hash(strategy, graph.model_hash)

@@ -1,4 +1,4 @@
-"""The quantized graph in integers: the reference that a backend has to agree with."""
+"""The quantized graph in integers: the reference for backends."""
 
 import operator
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from nncfx.tracing.calls.tensors import tensors_in
 
 
 def requantized(data: Tensor, plan: EdgePlan) -> Tensor:
-    """Return integers (int64) or floats (float64) as `plan` wants them, from what arrives."""
+    """Return the data as the integers (int64) or floats (float64) that `plan` requires."""
     if plan.in_scale is None:
-        assert plan.out_scale is not None  # noqa: S101 (an edge of floats has no plan)
+        assert plan.out_scale is not None  # noqa: S101 (a float edge has no plan)
         steps = torch.round(data / plan.out_scale)
         return steps.clamp_(-plan.largest, plan.largest).to(torch.int64)
     if plan.out_scale is None:
@@ -39,11 +39,11 @@ def requantized(data: Tensor, plan: EdgePlan) -> Tensor:
 class QuantizedGraph(nn.Module):
     """A quantized model in integers: called like the model, returns float64.
 
-    Weights are stored as int8 (int16, int32 if they have more bits), biases as int32. Between
-    quantized operations there are integers only; sums are wrapped around to the width of their
-    register as in hardware. What the hardware leaves in float is computed in float64, from weights
-    stored as the model has them. The calls are recorded for every new shape of the inputs. It runs
-    on the CPU.
+    Weights are stored as int8 (int16 or int32 if they have more bits), biases as int32. Between
+    quantized operations there are only integers; sums wrap around at the width of their register,
+    as in hardware. Operations that the hardware computes in float are computed in float64, from
+    weights in the model's format. Calls are recorded for every new shape of the inputs. Runs on
+    the CPU.
 
     It equals `SimulatedGraph` in float64, bit for bit.
     """
@@ -58,7 +58,7 @@ class QuantizedGraph(nn.Module):
         for number, (name, tensor) in enumerate(_state_in_floats(source, graph, plan).items()):
             self._floats[name] = f"float_{number}"
             self.register_buffer(self._floats[name], tensor.detach())
-        # in a list, so that its parameters are none of this module's
+        # in a list, so that its parameters are not registered in this module
         self._source = [source.double()]
         self._programs: dict[tuple[object, ...], Program] = {}
         for number, edge in plan.edges.items():
@@ -76,7 +76,7 @@ class QuantizedGraph(nn.Module):
     @override
     @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the model returns, its tensors in float64."""
+        """Return the outputs of the model, with tensors in float64."""
         tensors = tensors_in((args, kwargs))
         program = self._programs.get(_signature(tensors))
         if program is None:
@@ -88,7 +88,7 @@ class QuantizedGraph(nn.Module):
         return program.returned(returned)
 
     def nodes(self, inputs: ExampleInputs) -> dict[str, Tensor]:
-        """Return what every operation puts out at its first port, as float64, by address."""
+        """Return the first output of every operation, as float64, by address."""
         args, kwargs = as_call(inputs)
         tensors = tensors_in((args, kwargs))
         program = self._programs.get(_signature(tensors)) or self._record(inputs)
@@ -100,7 +100,7 @@ class QuantizedGraph(nn.Module):
     def computed(
         self, program: Program, inputs: Sequence[Tensor]
     ) -> dict[tuple[str, int], Tensor]:
-        """Return what every input and operation of `program` puts out, by name and port."""
+        """Return the outputs of every input and operation of `program`, by name and port."""
         values = {
             (input_address(index), 0): as_floats(tensor, torch.float64)
             for index, tensor in enumerate(inputs)
@@ -128,7 +128,7 @@ class QuantizedGraph(nn.Module):
         return [narrow(one, bits) for one in tensors_in(result)]
 
     def _given(self, number: int | None, port: int, value: Tensor) -> Tensor:
-        """Return what arrives at an input port, in what the operation there wants."""
+        """Return the value at an input port, in the format that the operation requires."""
         if number is None:
             return value
         if port == 2 and number in self._plan.biases:  # noqa: PLR2004 (the port of a bias)
@@ -167,14 +167,14 @@ class QuantizedGraph(nn.Module):
 
 
 def _state_in_floats(source: nn.Module, graph: QuantGraph, plan: Plan) -> dict[str, Tensor]:
-    """Return the parameters and buffers of `source` that are not in integers alone, by name."""
+    """Return the parameters and buffers of `source` that are needed as floats, by name."""
     reads = [(graph.nodes[one.source].name, n in plan.edges) for n, one in enumerate(graph.edges)]
     reads += [(name, number in plan.biases) for number, name in graph.biases.items()]
     reads += [(name, False) for name, _ in graph.returned]
     integers = {name for name, is_planned in reads if is_planned}
     integers -= {name for name, is_planned in reads if not is_planned}
     wanted = model_state(source).keys() - integers
-    # a shared tensor is read by its first name
+    # a shared tensor is read under its first name
     named = [*source.named_parameters(), *source.named_buffers()]
     return {name: tensor for name, tensor in named if name in wanted}
 

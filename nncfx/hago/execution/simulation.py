@@ -1,4 +1,4 @@
-"""A wrapped model that computes what the quantized one will: hooks on every edge."""
+"""Simulates a quantized model in floats, with hooks on every edge."""
 
 import operator
 from collections import Counter
@@ -21,18 +21,17 @@ ALGORITHM: Final = "hago"
 
 
 def simulate_quantize(data: Tensor, plan: EdgePlan) -> Tensor:
-    """Return `data` with the errors that `plan` brings: overflow, rounding and saturation.
+    """Return `data` with the errors of `plan`: overflow, rounding and saturation.
 
-    Where integers arrive, `data` is first put back on their grid, so that what floats have lost
-    on the way is mended; then it is wrapped around where the register is too narrow, rescaled by
-    the fixed-point factor, rounded half to even, and clipped. In float64 the result is, bit for
-    bit, what the integer graph computes.
+    If integers arrive, `data` is first rounded to their grid, which corrects float errors; then it
+    is wrapped around if the register is too narrow, rescaled by the fixed-point factor, rounded
+    half to even, and clipped. In float64 the result equals that of the integer graph, bit for bit.
 
-    Source: Hago, `simulated_quantize`; the clip, which its RFC leaves out, comes before rounding
-    to the same effect.
+    Source: Hago, `simulated_quantize`; the clip, which its RFC omits, precedes rounding with the
+        same effect.
     """
     if plan.in_scale is None:
-        assert plan.out_scale is not None  # noqa: S101 (an edge of floats has no plan)
+        assert plan.out_scale is not None  # noqa: S101 (a float edge has no plan)
         steps = torch.round(data / plan.out_scale)
     else:
         steps = torch.round(data / plan.in_scale)
@@ -48,15 +47,16 @@ class SimQ(nn.Module):
     """`simulate_quantize` as a hook.
 
     Args:
-        plan: What to do; may be set again. Nothing is done while `is_active` is False.
-        is_exact: False leaves out, for speed, what floats of 32 bits cannot keep anyway: putting
-            arriving integers back on their grid, and the rounding of the factor to fixed point.
-            Rounding then differs where a value is within 2**-22 of the middle of two integers.
-        overwrites: Whether nobody reads the data again, so that it may be rounded where it lies,
-            which saves fresh memory: about a third of the time. Where a gradient is wanted, and
-            where `is_exact`, it is left alone.
-        takes_step_of: The hook on the other factor of a product, from which rounded data come in
-            steps: they are multiplied by its scale here. Of a weight, that is done once.
+        plan: The plan of the edge; can be replaced. The hook does nothing while `is_active` is
+            False.
+        is_exact: False omits, for speed, steps below the precision of float32: rounding arriving
+            integers to their grid, and rounding the factor to fixed point. The result then differs
+            for values within 2**-22 of the middle of two integers.
+        overwrites: Whether the data are not read again, so they can be rounded in place, which
+            saves an allocation: about a third of the time. Not done if a gradient is needed, or
+            with `is_exact`.
+        takes_step_of: The hook on the other factor of a product, whose rounded data are in units
+            of steps: they are multiplied by its scale here. For a weight this is done only once.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SimQ(nn.Module):
     ) -> None:
         super().__init__()
         self._is_exact, self._overwrites = is_exact, overwrites
-        # in a list, so that it is no module of this one
+        # in a list, so that it is not registered as a submodule
         self._others = [] if takes_step_of is None else [takes_step_of]
         self._leaves_step = False
         for one in self._others:
@@ -79,7 +79,7 @@ class SimQ(nn.Module):
 
     @property
     def plan(self) -> EdgePlan:
-        """What it does."""
+        """The plan of the edge."""
         return self._plan
 
     @plan.setter
@@ -91,19 +91,19 @@ class SimQ(nn.Module):
 
     @property
     def state(self) -> tuple[object, ...]:
-        """What decides on the result, besides the data: compared by identity."""
+        """Return what determines the result besides the data; compared by identity."""
         left = [one.left_step for one in self._others]
         return (self._plan if self.is_active else None, *left)
 
     @property
     def left_step(self) -> Tensor | None:
-        """What the result is still to be multiplied by."""
+        """The factor that the result still has to be multiplied by."""
         is_left = self._leaves_step and self._rounds and self.is_active
         return self._step if is_left else None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is done, whatever the data: they are returned as they come."""
+        """Whether the hook returns all data unchanged."""
         does = not self._plan.is_kept if self._is_exact else self._rounds or bool(self._others)
         return not (does or self._plan.overflows)
 
@@ -128,14 +128,14 @@ class SimQ(nn.Module):
             overwrites = True
         if not self._rounds:
             return data
-        assert self._inverse is not None and self._step is not None  # noqa: S101, PT018 (it rounds)
+        assert self._inverse is not None and self._step is not None  # noqa: S101, PT018 (set for rounding)
         steps = data.mul_(self._inverse) if overwrites else data * self._inverse
         steps = steps.round_().clamp_(-plan.largest, plan.largest)
         return steps if self._leaves_step else steps.mul_(self._step)
 
 
 class SimulatedBias(nn.Module):
-    """A hook that rounds a bias as its `BiasPlan` says; that may be set again."""
+    """A hook that rounds a bias as its `BiasPlan` says; the plan can be replaced."""
 
     def __init__(self, plan: BiasPlan) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class SimulatedBias(nn.Module):
 
     @property
     def state(self) -> tuple[object, ...]:
-        """What decides on the result, besides the bias: compared by identity."""
+        """Return what determines the result besides the bias; compared by identity."""
         return (self.plan,)
 
     @override
@@ -154,16 +154,16 @@ class SimulatedBias(nn.Module):
 
 
 class Remembered(nn.Module):
-    """A hook on a parameter that is run again only after the parameter or the plan changed.
+    """A hook on a parameter that only runs again after the parameter or the plan changed.
 
-    A search evaluates hundreds of candidates, and each differs from the last in few weights.
+    A search evaluates hundreds of candidates, each of which changes few weights.
     """
 
     def __init__(self, hook: SimQ | SimulatedBias) -> None:
         super().__init__()
         self._hook = hook
-        # a tuple, so that the parameter is none of this module's; one, for threads: it is read and
-        # set at once
+        # a tuple, so that the parameter is not registered in this module; a single one, so that
+        # threads read and write it atomically
         self._memory: tuple[tuple[object, ...], tuple[int, int], Tensor] | None = None
 
     @override
@@ -181,14 +181,13 @@ class Remembered(nn.Module):
 
 
 class SimulatedGraph(nn.Module):
-    """The simulation of a quantized model: called like the model, computing in `dtype`.
+    """The simulation of a quantized model: called like the model, computes in `dtype`.
 
-    In float64 it is exact: bit for bit what the integer graph computes. In float32 it is fast.
-    It runs on the CPU.
+    In float64 it equals the integer graph, bit for bit. In float32 it is faster. Runs on the CPU.
 
     Attributes:
-        model: The wrapped model, with a hook on every edge from or to integers where something
-            is done to the values.
+        model: The wrapped model, with a hook on every edge from or to integers that changes
+            values.
     """
 
     def __init__(self, graph: QuantGraph, plan: Plan, dtype: torch.dtype) -> None:
@@ -200,7 +199,8 @@ class SimulatedGraph(nn.Module):
         self._biases: dict[int, SimulatedBias] = {}
         is_exact = dtype == torch.float64
         sites, unread = HookSites(graph), overwritable_edges(graph)
-        # hooks to come, where the plan asks for nothing yet: what does nothing costs time as well
+        # hooks that the current plan does not need are not inserted, since even idle hooks take
+        # time
         self._idle: list[tuple[SimQ, list[Site], nn.Module]] = []
         for number, edge in plan.edges.items():
             factor = None if is_exact else self._edges.get(_other_factor(graph, number))
@@ -221,7 +221,7 @@ class SimulatedGraph(nn.Module):
         self.eval()
 
     def set_plan(self, plan: Plan) -> None:
-        """Simulate another plan of the same topology."""
+        """Switch to another plan of the same topology."""
         for number, edge in self._edges.items():
             if edge.plan is not plan.edges[number]:
                 edge.plan = plan.edges[number]
@@ -245,7 +245,7 @@ class SimulatedGraph(nn.Module):
         self.model.nncf.commit()
 
     def restrict_to(self, edges: Collection[int] | None) -> None:
-        """Quantize on these edges only, by number; None for all."""
+        """Quantize only these edges, by number; None for all."""
         for number, edge in self._edges.items():
             edge.is_active = edges is None or number in edges
 
@@ -256,7 +256,7 @@ class SimulatedGraph(nn.Module):
 
 
 def _other_factor(graph: QuantGraph, number: int) -> int:
-    """Return the edge whose values the weight on an edge is multiplied with; -1 for no weight."""
+    """Return the edge of the other factor of a weight's product; -1 if it is not a weight."""
     edge = graph.edges[number]
     first = graph.incoming[edge.target][0]
     is_factor = has_channel_scales(graph, number) and graph.edges[first].port == 0
@@ -275,7 +275,7 @@ def as_floats(value: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401 (whatever 
 
 
 class HookSites:
-    """Where the hooks of a graph stand: on a weight where one call alone reads it."""
+    """The sites for the hooks of a graph; for a weight only if a single call reads it."""
 
     def __init__(self, graph: QuantGraph) -> None:
         self._graph = graph
@@ -284,13 +284,13 @@ class HookSites:
         )
 
     def of_output(self, number: int) -> list[Site]:
-        """Return where the model returns what the node puts out."""
+        """Return the sites at which the model returns the output of the node."""
         name = self._graph.nodes[number].name
         returned = sorted(self._graph.returned)
         return [PostSite(name, port) for source, port in returned if source == name]
 
     def of_edge(self, number: int) -> Site:
-        """Return where a hook on the edge stands."""
+        """Return the site for a hook on the edge."""
         edge = self._graph.edges[number]
         source, target = self._graph.nodes[edge.source], self._graph.nodes[edge.target]
         if source.kind is NodeKind.CONSTANT and self._is_own(source.name, target):
@@ -298,11 +298,11 @@ class HookSites:
         return PreSite(target.name, edge.port)
 
     def of_bias(self, number: int) -> Site:
-        """Return where a hook on the bias of the call stands."""
+        """Return the site for a hook on the bias of the call."""
         name, node = self._graph.biases[number], self._graph.nodes[number]
         return WeightSite.of(name) if self._is_own(name, node) else PreSite(node.name, 2)
 
     def _is_own(self, name: str, reader: Node) -> bool:
-        assert reader.operation is not None  # noqa: S101 (edges lead into calls)
+        assert reader.operation is not None  # noqa: S101 (targets of edges are calls)
         own = name.rpartition(".")[0] == reader.operation.module
         return own and self._reads[name] == 1

@@ -1,1 +1,1 @@
-"""Hago's view of a traced model, and the calls that run it."""
+"""Hago's graph of a traced model, and the calls that execute it."""

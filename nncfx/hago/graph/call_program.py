@@ -1,4 +1,4 @@
-"""What a model does with inputs of given shapes, as a list of calls that can be run again."""
+"""Records the calls of a model for inputs of given shapes, to run them again."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
@@ -18,7 +18,7 @@ from nncfx.tracing.hooks.chain import substitute
 
 @dataclass(frozen=True)
 class Value:
-    """Where a tensor comes from.
+    """The origin of a tensor.
 
     Attributes:
         name: The address of an input or an operation, the dotted name of a parameter, or "" for
@@ -34,7 +34,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Step:
-    """One operation: the function, its arguments, and where the tensors among them come from."""
+    """One operation: the function, its arguments, and the origins of the tensors among them."""
 
     operation: Operation
     func: Callable[..., Any]
@@ -50,13 +50,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """The steps of one forward, and where the tensors that it returns come from.
+    """The steps of one forward, and the origins of the tensors that it returns.
 
     Attributes:
         steps: In execution order.
-        results: Where each tensor of the result comes from.
-        template: The result, with other tensors in it.
-        kind: Of the result: a mapping has become a plain dict in the template.
+        results: The origin of each tensor of the result.
+        template: The result, with other tensors.
+        kind: The type of the result: the template has a plain dict for a mapping.
     """
 
     steps: tuple[Step, ...]
@@ -65,17 +65,17 @@ class Program:
     kind: type
 
     def returned(self, tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 (whatever the model returns)
-        """Return what the model returns, with these tensors in it."""
+        """Return the result of the model, with these tensors."""
         made = _filled(self.template, tensors)
         return self.kind(**made) if isinstance(made, dict) and _is_record(self.kind) else made
 
 
 def record(model: nn.Module, inputs: ExampleInputs) -> Program:
-    """Return what `model` does with inputs like these: same shapes, same other arguments.
+    """Return the program of `model` for inputs with the same shapes and other arguments as these.
 
     Raises:
         CompressionError: the model assigns to elements of a tensor, or changes a view in place.
-        TracingError: the model refuses the inputs.
+        TracingError: the model rejects the inputs.
     """
     recorder = _Recorder()
     trace(model, inputs, [recorder])
@@ -86,7 +86,7 @@ def record(model: nn.Module, inputs: ExampleInputs) -> Program:
 
 
 def _is_record(kind: type) -> bool:
-    """Return whether it is a mapping with named fields, as the outputs of transformers are."""
+    """Return whether it is a mapping with named fields, like the outputs of transformers."""
     return is_dataclass(kind) and issubclass(kind, Mapping)
 
 
@@ -94,7 +94,7 @@ _EMPTY: Final = torch.empty(0, device="cpu")
 
 
 def _filled(template: Any, tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 (of any form)
-    """Return `template` with `tensors` in place of its own, in order."""
+    """Return `template` with its tensors replaced by `tensors`, in order."""
     chains = {port: lambda _, one=one: one for port, one in enumerate(tensors)}
     return substitute(template, chains)[0]
 
@@ -138,7 +138,7 @@ class _Recorder:
         self.results.append(self._value(tensor, {}))
 
     def _bind(self, tensor: Tensor, value: Value) -> None:
-        self._alive.append(tensor)  # so that no other tensor gets its id
+        self._alive.append(tensor)  # so no other tensor gets its id
         self._values[id(tensor)] = value
 
     def _value(self, tensor: Tensor, names: Mapping[int, str]) -> Value:

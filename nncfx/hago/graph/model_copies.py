@@ -1,4 +1,4 @@
-"""Copies of models that may be wrapped."""
+"""Copies of models that can be wrapped."""
 
 from torch import nn
 
@@ -12,7 +12,7 @@ def plain_copy(model: nn.Module) -> nn.Module:
     """Return a copy of `model` that is not wrapped.
 
     Raises:
-        ArgumentError: `model` is wrapped and carries hooks.
+        ArgumentError: `model` is wrapped and has hooks.
         TracingError: it is sharded or offloaded.
     """
     require_whole(model, "copied", is_only_run=True)

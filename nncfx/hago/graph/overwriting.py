@@ -1,4 +1,4 @@
-"""Which tensors nobody reads again, so that a simulation may round them where they lie."""
+"""Finds tensors that are not read again, so a simulation can round them in place."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,16 +13,16 @@ _ALLOCATING: Final = frozenset(
         *("max_pool", "mul", "sigmoid", "sub", "tanh"),
     }
 )
-"""Kinds whose result, unless changed in place, lies in memory of its own."""
+"""Kinds whose result, unless changed in place, is in newly allocated memory."""
 
 _PERHAPS_IN_PLACE: Final = ("clip", "relu")
-"""Kinds that change their input if an argument says so, which the graph does not keep."""
+"""Kinds that change their input in place if an argument says so; the graph does not keep it."""
 
 _MAY_BE_VIEW: Final = ("einsum",)
 
 
 def changes_in_place(function: str) -> bool:
-    """Return whether the function, as addresses spell it, changes its first argument.
+    """Return whether the function, as named in addresses, changes its first argument.
 
     >>> changes_in_place("relu_"), changes_in_place("__iadd__"), changes_in_place("__add__")
     (True, True, False)
@@ -31,10 +31,10 @@ def changes_in_place(function: str) -> bool:
 
 
 def overwritable_edges(graph: QuantGraph) -> frozenset[int]:
-    """Return the edges whose tensor may be changed where it lies as it arrives at the target.
+    """Return the edges whose tensor can be changed in place when it arrives at the target.
 
-    That is so if an operation has put it into memory of its own, the model does not return it,
-    and the target reads it last, all readers before having kept nothing of it.
+    This requires that an operation allocated its memory, that the model does not return it, and
+    that the target is its last reader, after readers that keep no reference to it.
     """
     turns = {name: turn for turn, name in enumerate(graph.model.nncf.graph.addresses)}
     readers: dict[tuple[int, int], list[int]] = {}
@@ -57,7 +57,7 @@ def overwritable_edges(graph: QuantGraph) -> frozenset[int]:
 def _owns_result(
     graph: QuantGraph, number: int, readers: Mapping[tuple[int, int], list[int]]
 ) -> bool:
-    """Return whether nothing that is read elsewhere lies in the memory of the node's result."""
+    """Return whether the memory of the node's result is not read elsewhere."""
     operation = graph.nodes[number].operation
     if operation is None:
         return False
@@ -67,7 +67,7 @@ def _owns_result(
     if kind not in _PERHAPS_IN_PLACE and not changes_in_place(operation.function):
         return False
     changed = [graph.edges[one] for one in graph.incoming[number] if graph.edges[one].port == 0]
-    # what it changes may be no node: a tensor that a module keeps as a plain attribute
+    # the changed tensor may not be a node: a tensor that a module keeps as a plain attribute
     return bool(changed) and all(
         len(readers[one.source, one.source_port]) == 1 and _owns_result(graph, one.source, readers)
         for one in changed

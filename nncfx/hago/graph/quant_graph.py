@@ -1,4 +1,4 @@
-"""Hago's view of a traced model: variables, constants and calls, and the edges between them."""
+"""Hago's graph of a traced model: variables, constants and calls, and the edges between them."""
 
 import hashlib
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _BIAS_PORT: Final = 2
 
 
 class NodeKind(Enum):
-    """What a node is."""
+    """The kind of a node."""
 
     VAR = "var"
     CONSTANT = "constant"
@@ -36,7 +36,7 @@ class Node:
     """A producer of one tensor: an input of the model, a parameter, or an operation.
 
     Attributes:
-        kind: Which of the three.
+        kind: One of the three.
         name: The input's address, the parameter's dotted name, or the operation's address.
         operation: The operation of a call; None for the other two.
     """
@@ -47,21 +47,21 @@ class Node:
 
     @property
     def is_call(self) -> bool:
-        """Whether it is an operation."""
+        """Whether the node is an operation."""
         return self.kind is NodeKind.CALL
 
     @property
     def work(self) -> str:
-        """The kind of operation, in the words of hardware descriptions; "" for no call."""
+        """The kind of operation, as named in hardware descriptions; "" if it is not a call."""
         return "" if self.operation is None else operation_kind(self.operation.function)
 
 
 @dataclass(frozen=True)
 class QuantEdge:
-    """A tensor on its way into a call.
+    """A tensor that a call reads.
 
     Attributes:
-        source: Number of the node that it comes from.
+        source: Number of the node that produces it.
         source_port: The output of that node.
         target: Number of the call that reads it.
         port: The input port of that call.
@@ -75,16 +75,17 @@ class QuantEdge:
 
 @dataclass(frozen=True)
 class QuantGraph:
-    """What is quantized: nodes in post-order, edges in argument order, and the model itself.
+    """The graph to quantize: nodes in post-order, edges in argument order, and the model itself.
 
-    A bias of a convolution or linear layer is no edge: it enters at the scale and the width of
-    the sums that it is added to.
+    The bias of a convolution or linear layer is not an edge: it has the scale and the width of the
+    sums that it is added to.
 
     Attributes:
-        nodes: Every node comes after those that it reads.
+        nodes: Every node follows the nodes that it reads.
         edges: By target, then by port.
         biases: Number of a call to the dotted name of its bias.
-        model: Wrapped, in evaluation mode, its batch norms folded. Never changed by what reads it.
+        model: Wrapped, in evaluation mode, with batch norms folded. Readers of the graph never
+            change it.
     """
 
     nodes: tuple[Node, ...]
@@ -94,12 +95,12 @@ class QuantGraph:
 
     @property
     def example_inputs(self) -> ExampleInputs:
-        """The inputs with which the model was traced."""
+        """The inputs that the model was traced with."""
         return self.model.nncf.example_inputs
 
     @cached_property
     def model_hash(self) -> int:
-        """A number of 63 bits made of the operations and of every parameter and buffer."""
+        """A 63-bit hash of the operations and of every parameter and buffer."""
         digest = hashlib.sha256()
         for node in self.nodes:
             digest.update(f"{node.kind.value} {node.name}\n".encode())
@@ -112,7 +113,7 @@ class QuantGraph:
 
     @cached_property
     def incoming(self) -> tuple[tuple[int, ...], ...]:
-        """The numbers of the edges into each node, by port; none for what is no call."""
+        """The numbers of the edges into each node, by port; empty if it is not a call."""
         found: list[list[int]] = [[] for _ in self.nodes]
         for number, edge in enumerate(self.edges):
             found[edge.target].append(number)
@@ -134,7 +135,7 @@ class QuantGraph:
                 yield number, node, node.operation
 
     def describe(self, edge: QuantEdge) -> str:
-        """Return the edge as a person reads it: from where, to which port."""
+        """Return the edge in words: from where, to which port."""
         target = self.nodes[edge.target].name
         return f"{self.nodes[edge.source].name} -> {target}|INPUT{edge.port}"
 
@@ -143,13 +144,13 @@ def prepare_graph(model: nn.Module, example_inputs: ExampleInputs) -> QuantGraph
     """Return the graph of a copy of `model` on the CPU, batch norms folded, in evaluation mode.
 
     Args:
-        model: Plain, or wrapped without hooks; left as it is.
+        model: Plain, or wrapped without hooks; not changed.
         example_inputs: A tensor, a tuple of positional inputs, or a mapping of keyword inputs; on
             the CPU.
 
     Raises:
-        ArgumentError: `model` is no module, or carries hooks.
-        TracingError: the model refuses the inputs.
+        ArgumentError: `model` is not a module, or has hooks.
+        TracingError: the model rejects the inputs.
     """
     require_module(model, "prepare_graph")
     copied = plain_copy(model).cpu().eval()
@@ -158,7 +159,7 @@ def prepare_graph(model: nn.Module, example_inputs: ExampleInputs) -> QuantGraph
 
 
 def graph_of(model: NNCFNetwork) -> QuantGraph:
-    """Return the graph of a wrapped model in evaluation mode, as it is."""
+    """Return the graph of a wrapped model in evaluation mode, without changing the model."""
     traced = model.nncf.graph
     order = _post_order(traced)
     numbers = {node.name: number for number, node in enumerate(order)}
@@ -185,7 +186,7 @@ def _bias(node: Node) -> str | None:
 
 
 def _sources(traced: NNCFGraph, operation: Operation) -> list[tuple[int, str, int]]:
-    """Return port, name and output port of whatever `operation` reads, by port."""
+    """Return port, name and output port of everything that `operation` reads, by port."""
     found = [
         (edge.target_port, edge.source, edge.source_port)
         for edge in traced.incoming(operation.address)
@@ -195,7 +196,7 @@ def _sources(traced: NNCFGraph, operation: Operation) -> list[tuple[int, str, in
 
 
 def _post_order(traced: NNCFGraph) -> list[Node]:
-    """Return the nodes that the outputs need, each after its sources, those by argument."""
+    """Return the nodes that the outputs need, each after its sources in argument order."""
     ends = [edge.source for edge in traced.edges if traced.get(edge.target) is None]
     order: dict[str, Node] = {}
     stack = [(name, False) for name in reversed(ends)]

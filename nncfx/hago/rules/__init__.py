@@ -1,1 +1,1 @@
-"""Rules of operations on quantized edges: scales, bounds, integer kernels."""
+"""Rules for operations on quantized edges: scales, bounds, integer kernels."""

@@ -1,4 +1,4 @@
-"""How large the integers that an operation puts out can become, whatever the data."""
+"""Upper bounds on the integers that an operation outputs, for any data."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from nncfx.operators import CONTRACTIONS, MOVEMENTS, operation_kind
 def largest_sum(operation: Operation, largest: Sequence[float]) -> float:
     """Return the largest magnitude of the output, given that of each input; without the bias.
 
-    Infinity for a kind that nothing is known of: its output may be too large for any register.
+    Infinity for an unknown kind: its output may be too large for any register.
     """
     work = operation_kind(operation.function)
     if work in CONTRACTIONS:
@@ -21,13 +21,13 @@ def largest_sum(operation: Operation, largest: Sequence[float]) -> float:
         return largest[0] * largest[1]
     if work == "avg_pool":
         given = operation.inputs[0]
-        assert given is not None  # noqa: S101 (an average is of something)
+        assert given is not None  # noqa: S101 (an average has an input)
         return largest[0] * given.elements / max(operation.outputs[0].elements, 1)
     return max(largest) if work in {*MOVEMENTS, "clip", "concat", "relu"} else math.inf
 
 
 def _terms(operation: Operation) -> int:
-    """Return how many products a contraction sums for one element of its output, at most."""
+    """Return the largest number of products that a contraction sums for one output element."""
     weight = operation.inputs[1]
     if operation_kind(operation.function) == "conv_transpose" and weight is not None:
         return weight.elements // max(weight.shape[1], 1)

@@ -1,4 +1,4 @@
-"""From one integer scale to another by a multiplier and a shift, in integers and in float64.
+"""Rescaling of integers by a multiplier and a shift, in integers and in float64.
 
 Both forms round half to even and give the same integers, bit for bit: a product of 31 bits and a
 multiplier of 22 bits fits the 53 bits of a float64 exactly.
@@ -12,7 +12,7 @@ from torch import Tensor
 
 _BITS: Final = 22
 _LARGEST_SHIFT: Final = 62
-"""A product of 53 bits shifted by so much is zero, as by more."""
+"""Shifting a product of 53 bits by this or any larger amount gives zero."""
 
 
 @dataclass(frozen=True)
@@ -54,26 +54,26 @@ def rescaled_integers(values: Tensor, factor: FixedPoint) -> Tensor:
     product = values * factor.multiplier << (right - factor.shift)
     floor = product >> right
     rest = product - (floor << right)
-    # twice the rest against one: no half of a shift by zero is needed
+    # compare twice the remainder with one, which also works for a shift by zero
     doubled, one = rest << 1, torch.ones_like(right) << right
     up = (doubled > one) | ((doubled == one) & (floor & 1).bool())
     return floor + up
 
 
 def rescaled_floats(values: Tensor, factor: FixedPoint) -> Tensor:
-    """Return what `rescaled_integers` does, of integers in float64, in float64."""
+    """Return the result of `rescaled_integers` for integers in float64, in float64."""
     scale = factor.multiplier.to(values.dtype) * torch.exp2(-factor.shift.to(values.dtype))
     return torch.round(values * scale)
 
 
 def wrapped(values: Tensor, bits: int) -> Tensor:
-    """Return `values`, whole numbers, as an integer register of `bits` bits keeps them.
+    """Return `values`, whole numbers, wrapped to an integer register of `bits` bits.
 
     >>> wrapped(torch.tensor([127.0, 128.0, -129.0]), 8).tolist()
     [127.0, -128.0, 127.0]
     """
     half, size = 1 << (bits - 1), 1 << bits
-    # exact in every dtype: a sum of a value and `half` would lose what floats have no bits for
+    # exact in every dtype: the sum of a value and `half` could exceed the precision of floats
     rest = torch.fmod(values, size)
     rest = torch.where(rest >= half, rest - size, rest)
     return torch.where(rest < -half, rest + size, rest)

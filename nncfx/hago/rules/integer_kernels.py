@@ -1,4 +1,4 @@
-"""Operations on integer tensors: torch's own function, or a kernel that is registered here."""
+"""Operations on integer tensors: torch's own function, or a kernel registered here."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ _REGISTERS: Final[Mapping[int, torch.dtype]] = {
 
 @dataclass(frozen=True)
 class IntegerCall:
-    """A call whose floating arguments have become integers.
+    """A call whose floating arguments were converted to integers.
 
     Attributes:
-        operation: Which.
+        operation: The operation.
         func: The function.
-        args: Positional arguments, the tensors as int64.
+        args: Positional arguments, with tensors as int64.
         kwargs: Keyword arguments.
         scale: Of the first input.
     """
@@ -41,16 +41,16 @@ class IntegerCall:
 
 
 IntegerKernel: TypeAlias = Callable[[IntegerCall], Any]
-"""Returns what the call returns, in int64, of the scale that the operation's rule infers."""
+"""Returns the result of the call in int64, at the scale that the operation's rule infers."""
 
 integer_kernel: Final = Rules[IntegerKernel](
     lambda one: one.kind, KINDS, "a kind of operation", is_known_function
 )
-"""Decorates what computes calls in integers, of a kind of operation or of one function."""
+"""Decorates a kernel that computes calls in integers, for a kind of operation or a function."""
 
 
 def integer_result(call: IntegerCall) -> Any:  # noqa: ANN401 (a tensor, or several)
-    """Return what the call makes of integers, before it is put into a register.
+    """Return the result of the call on integers, before it is wrapped to a register.
 
     Raises:
         CompressionError: torch does not compute the function in integers.
@@ -68,7 +68,7 @@ def integer_result(call: IntegerCall) -> Any:  # noqa: ANN401 (a tensor, or seve
 
 
 def narrow(values: Tensor, bits: int) -> Tensor:
-    """Return whole numbers in the narrowest tensor that holds `bits`, wrapped around."""
+    """Return whole numbers in the narrowest dtype that holds `bits`, wrapped around."""
     register = next(one for one in _REGISTERS if one >= bits)
     if register != bits:
         values = wrapped(values, bits)
@@ -77,7 +77,7 @@ def narrow(values: Tensor, bits: int) -> Tensor:
 
 @integer_kernel("clip")
 def _clip(call: IntegerCall) -> Tensor:
-    """Clip at the bounds in steps: found by clipping what is below and above everything."""
+    """Clip at bounds in steps, which are found by clipping values below and above everything."""
     ends = torch.tensor([-torch.inf, torch.inf], dtype=torch.float64, device="cpu")
     low, high = (
         torch.round(end / call.scale).clamp(-(2.0**62), 2.0**62).to(torch.int64)
@@ -88,7 +88,7 @@ def _clip(call: IntegerCall) -> Tensor:
 
 @integer_kernel("avg_pool")
 def _sum(call: IntegerCall) -> Tensor:
-    """Sum instead of averaging: the rule of the scale divides by the count."""
+    """Sum instead of averaging: the scale rule divides by the count."""
     values: Tensor = call.args[0]
     if call.operation.function == "mean":
         return torch.sum(values, *call.args[1:], **call.kwargs)

@@ -1,4 +1,4 @@
-"""What the scales of an operation's output and inputs are: two registries, open to users."""
+"""The scales of an operation's output and inputs: two registries that users can extend."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
@@ -12,27 +12,27 @@ from nncfx.operators import KINDS, MOVEMENTS, Rules
 from nncfx.tracing.hooks.spelled_functions import is_known_function
 
 InferScale: TypeAlias = Callable[[Sequence[Tensor], Operation], Tensor]
-"""From the scales at the inputs to the scale of the output. A scale is a float64 tensor: a scalar,
+"""Maps the scales of the inputs to the scale of the output. A scale is a float64 tensor: a scalar,
 or one value per output channel, shaped to broadcast against the output."""
 
 Rectify: TypeAlias = Callable[[Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor]]
-"""From the scales in which the inputs arrive, and those that bits and thresholds ask for, to those
-in which the operation gets them. An input whose arriving scale is returned as it is, is not
-requantized."""
+"""Maps the scales of arriving inputs, and the scales that bits and thresholds ask for, to the
+scales in which the operation reads them. An input whose arriving scale is returned unchanged is
+not requantized."""
 
 infer_scale: Final = Rules[InferScale](
     lambda one: one.kind, KINDS, "a kind of operation", is_known_function
 )
-"""Decorates what infers the scale of an output, of a kind of operation or of one function."""
+"""Decorates a rule for the scale of an output, for a kind of operation or a function."""
 
 rectify: Final = Rules[Rectify](
     lambda one: one.kind, KINDS, "a kind of operation", is_known_function
 )
-"""Decorates what says in which scales inputs are read, of a kind of operation or one function."""
+"""Decorates a rule for the scales of inputs, for a kind of operation or a function."""
 
 
 def output_scale(operation: Operation, in_scales: Sequence[Tensor]) -> Tensor:
-    """Return the scale of the integers that `operation` makes of integers of these scales.
+    """Return the scale of the integers that `operation` computes from integers of these scales.
 
     Raises:
         ArgumentError: there is no rule for it.
@@ -50,13 +50,13 @@ def output_scale(operation: Operation, in_scales: Sequence[Tensor]) -> Tensor:
 def rectified_scales(
     function: str, in_scales: Sequence[Tensor], out_scales: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Return the scales in which an operation gets its inputs; `out_scales` without a rule."""
+    """Return the scales of an operation's inputs; without a rule, `out_scales`."""
     rule = rectify.find(function)
     return list(out_scales if rule is None else rule(in_scales, out_scales))
 
 
 def keeps_scale(function: str) -> bool:
-    """Return whether the function takes its first input in whatever scale it arrives.
+    """Return whether the function accepts its first input in any scale.
 
     >>> keeps_scale("relu"), keeps_scale("linear")
     (True, False)
@@ -79,15 +79,15 @@ def _of_first(in_scales: Sequence[Tensor], operation: Operation) -> Tensor:
 
 @infer_scale("avg_pool")
 def _share(in_scales: Sequence[Tensor], operation: Operation) -> Tensor:
-    """A sum of n integers is n times their average: nothing is rounded inside."""
+    """A sum of n integers is n times their average, without rounding."""
     given = operation.inputs[0]
-    assert given is not None  # noqa: S101 (an average is of something)
+    assert given is not None  # noqa: S101 (an average has an input)
     return in_scales[0] * operation.outputs[0].elements / given.elements
 
 
 @rectify("add", "sub", "concat")
 def _widest(in_scales: Sequence[Tensor], out_scales: Sequence[Tensor]) -> Sequence[Tensor]:
-    """One scale for all, the coarsest: no operand is clipped below its own threshold."""
+    """Use the coarsest scale for all: no operand is clipped below its own threshold."""
     del in_scales
     return [torch.stack(list(out_scales)).amax()] * len(out_scales)
 

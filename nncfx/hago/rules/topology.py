@@ -1,4 +1,4 @@
-"""Which nodes and edges are quantized, decided from the hardware description alone."""
+"""Chooses which nodes and edges are quantized, from the hardware description alone."""
 
 import math
 from collections.abc import Callable
@@ -12,18 +12,18 @@ from nncfx.operators import CONTRACTIONS, MOVEMENTS, operator_of
 from nncfx.targets import Hardware
 
 Override: TypeAlias = Callable[[Node], bool | None]
-"""Says of a call whether it is quantized, whatever the hardware says; None leaves it to that."""
+"""Returns whether a call is quantized, overriding the hardware; None: the hardware decides."""
 
 _PAIR: Final = 2
 
 
 @dataclass(frozen=True)
 class Topology:
-    """What is quantized.
+    """The nodes and edges that are quantized.
 
     Attributes:
-        node_conds: For every node whether it computes in integers.
-        edge_conds: For every edge whether it carries integers into its target.
+        node_conds: For every node, whether it computes in integers.
+        edge_conds: For every edge, whether it carries integers into its target.
     """
 
     node_conds: tuple[bool, ...]
@@ -31,7 +31,7 @@ class Topology:
 
     @property
     def quantized_edges(self) -> tuple[int, ...]:
-        """The numbers of the edges that have a number of bits, in order."""
+        """The numbers of the edges that have a choice of bits, in order."""
         return tuple(number for number, one in enumerate(self.edge_conds) if one)
 
 
@@ -40,16 +40,17 @@ def quantize_topology(
 ) -> Topology:
     """Return which nodes and edges of `graph` are quantized on `hardware`.
 
-    Inputs and constants are not. A call without an integer descriptor is not; one whose sources
-    are all in float, and that has a float descriptor, is not; any other call is. All edges into a
-    call are as the call. A call that only moves data and is not described follows its source. A
-    call that reads what is no node, such as a tensor that a module keeps as a plain attribute, is
-    not quantized, whatever `override` says: nothing is known of what arrives there.
+    Inputs and constants are not quantized. Neither are calls without an integer descriptor, nor
+    calls with a float descriptor whose sources are all in float; all other calls are. All edges
+    into a call follow the call. A call that only moves data and is not described follows its
+    source. A call that reads something other than nodes, such as a tensor that a module keeps as a
+    plain attribute, is never quantized, whatever `override` returns, because that input is
+    unknown.
 
     Args:
-        graph: What to decide on.
-        hardware: Its descriptors; the order among them does not matter here.
-        override: Asked first; `default_override` is asked after it in any case.
+        graph: The graph to decide on.
+        hardware: Its descriptors; their order does not matter here.
+        override: Called first; then `default_override` is called in any case.
 
     Source: `facts` of Hago's topology pass (December 2020), in post-order.
     """
@@ -69,13 +70,12 @@ def quantize_topology(
 def default_override(node: Node) -> bool | None:
     """Return False for a call that no integer kernel computes exactly, else None.
 
-    Those are calls that nncfx has no rules for, calls on integers of the model's own, sums and
-    products with a Python number, contractions whose third input is no bias that the model keeps,
-    and
+    Such calls are those without rules in nncfx, calls on the model's own integers, sums and
+    products with a Python number, contractions whose third input is not a bias of the model, and
     averages over windows of unequal or unknown size.
     """
     operation = node.operation
-    assert operation is not None  # noqa: S101 (asked of calls only)
+    assert operation is not None  # noqa: S101 (only called for calls)
     given = [one for one in operation.inputs if one is not None]
     integers = any("float" not in one.dtype for one in (*given, *operation.outputs))
     unfit = {
@@ -92,12 +92,12 @@ def default_override(node: Node) -> bool | None:
 
 
 def moves_freely(node: Node, hardware: Hardware) -> bool:
-    """Return whether the call only moves data, and `hardware` says nothing of it."""
+    """Return whether the call only moves data, and `hardware` does not describe it."""
     return node.work in MOVEMENTS and not hardware.descriptors(node.work)
 
 
 def _reads_unknown(graph: QuantGraph, number: int) -> bool:
-    """Return whether the node reads a tensor that comes from no node."""
+    """Return whether the node reads a tensor that no node produces."""
     operation = graph.nodes[number].operation
     if operation is None:
         return False

@@ -1,1 +1,1 @@
-"""The search over bits: tuners, costs, sensitivities, and the log."""
+"""The search for bits: tuners, costs, sensitivities, and the log."""

@@ -1,4 +1,4 @@
-"""Bits by Bayesian optimisation in a trust region."""
+"""Searches bits by Bayesian optimisation in a trust region."""
 
 import random
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from nncfx.search import TrustRegion, next_in_trust_region
 class BayesianTuner(Tuner):
     """A Gaussian process over the bits of all edges that have a choice, in a trust region.
 
-    It begins with the most bits, then draws each edge among its upper or its lower choices.
+    Starts with the most bits, then draws each edge from its upper or its lower choices.
 
     Args:
         choices: The bits of every edge.
-        trials: How many.
-        initial: How many of them are drawn before the process decides.
-        seed: Of everything random.
+        trials: Number of trials.
+        initial: Number of trials drawn before the Gaussian process is used.
+        seed: Of all random numbers.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class BayesianTuner(Tuner):
         super().__init__(choices)
         self._trials, self._initial, self._seed = trials, initial, seed
         self._free = [edge for edge, each in enumerate(choices) if len(each) > 1]
-        self._random = random.Random(seed)  # noqa: S311 (a search, no secret)
+        self._random = random.Random(seed)  # noqa: S311 (a search, not a secret)
         self._region = TrustRegion()
         self._points: list[list[float]] = []
         self._scores: list[float] = []

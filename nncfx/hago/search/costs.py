@@ -1,4 +1,4 @@
-"""What a strategy costs: bits of weights, and a modelled cost of running it."""
+"""The cost of a strategy: bits of weights, and a modelled cost of running it."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -18,9 +18,10 @@ _FLOAT_BITS: Final = 32
 
 
 def weight_bytes(graph: QuantGraph, strategy: Strategy) -> float:
-    """Return the bytes of all parameters: quantized ones at their bits, the others in float32.
+    """Return the bytes of all parameters: quantized ones at their bits, others in float32.
 
-    A parameter that several calls read counts once, at the most bits of them. Biases take 32.
+    A parameter that several calls read counts once, at the most bits among them. Biases take 32
+    bits.
     """
     widest = weight_bits(graph, strategy)
     total = 0
@@ -30,7 +31,7 @@ def weight_bytes(graph: QuantGraph, strategy: Strategy) -> float:
 
 
 def average_weight_bits(graph: QuantGraph, strategy: Strategy) -> float:
-    """Return the mean bits of a quantized weight's element; NaN where no weight is quantized."""
+    """Return the mean bits per element of quantized weights; NaN if no weight is quantized."""
     widest = weight_bits(graph, strategy)
     counts = {name: graph.model.get_parameter(name).numel() for name in widest}
     if not counts:
@@ -41,9 +42,9 @@ def average_weight_bits(graph: QuantGraph, strategy: Strategy) -> float:
 def running_cost(graph: QuantGraph, hardware: Hardware, strategy: Strategy) -> float:
     """Return the modelled cost of one forward as traced, in the unit of the description.
 
-    A multiply-accumulate costs what `hardware.mac_costs` says of the widest input dtype of the
-    descriptor that is chosen ("float32" where none is), a byte read by a described call what
-    `hardware.byte_costs` says of its dtype.
+    The cost of a multiply-accumulate is taken from `hardware.mac_costs` for the widest input dtype
+    of the chosen descriptor ("float32" without one), that of a byte read by a described call from
+    `hardware.byte_costs` for its dtype.
 
     Raises:
         ArgumentError: the description has no costs for a dtype that is used.
@@ -67,10 +68,10 @@ def running_cost(graph: QuantGraph, hardware: Hardware, strategy: Strategy) -> f
 
 
 def budgeted(cost: Cost, limit: float) -> Callable[[Strategy, float], float]:
-    """Return a score for a constrained search: accuracy where `cost` is at most `limit`.
+    """Return a score for a constrained search: the accuracy if `cost` is at most `limit`.
 
-    Beyond the limit the score is minus the share by which it is exceeded, so that a search that
-    starts there finds its way.
+    Beyond the limit the score is minus the relative excess, so a search that starts there is led
+    back.
     """
 
     def score(strategy: Strategy, accuracy: float) -> float:
@@ -81,10 +82,10 @@ def budgeted(cost: Cost, limit: float) -> Callable[[Strategy, float], float]:
 
 
 def cost_table(strategy: Strategy, choices: Choices, cost: Cost) -> list[dict[int, float]]:
-    """Return what each choice at each edge changes of `cost`, all others at the most bits.
+    """Return how each choice at each edge changes `cost`, with all others at the most bits.
 
-    The sum over edges is the cost of a strategy exactly where edges cost on their own, as the
-    bytes of weights do.
+    The sum over edges is the exact cost of a strategy if the costs of edges are independent, like
+    the bytes of weights.
     """
     most = tuple(one[0] for one in choices)
     full = cost(replace(strategy, bits=most))
@@ -98,7 +99,7 @@ def cost_table(strategy: Strategy, choices: Choices, cost: Cost) -> list[dict[in
 
 
 def weight_bits(graph: QuantGraph, strategy: Strategy) -> dict[str, int]:
-    """Return the bits of each quantized parameter by name: the most of all that read it."""
+    """Return the bits of each quantized parameter by name: the most among all that read it."""
     widest: dict[str, int] = {}
     numbers = strategy.topology.quantized_edges
     for number, bits in zip(numbers, strategy.bits, strict=True):

@@ -1,4 +1,4 @@
-"""What a candidate is worth: the simulated graph on the calibration data."""
+"""The quality of a candidate: evaluates the simulated graph on the calibration data."""
 
 import math
 import multiprocessing
@@ -28,15 +28,15 @@ LabelledBatches: TypeAlias = Sequence[tuple[ExampleInputs, Tensor]]
 """Pairs of the model's inputs and the labels: n class numbers."""
 
 Evaluate: TypeAlias = Callable[[nn.Module, LabelledBatches], float]
-"""The quality of a model on batches, higher is better. For several processes, a function of a
-module, so that it can be pickled."""
+"""The quality of a model on batches, higher is better. For several processes it must be a
+module-level function, so that it can be pickled."""
 
 
 def labelled(dataset: Iterable[Any]) -> LabelledBatches:
     """Return the batches of `dataset` as a list.
 
     Raises:
-        ArgumentError: there is none, or one is no pair of inputs and labels.
+        ArgumentError: there is no batch, or one is not a pair of inputs and labels.
     """
     if not isinstance(dataset, Iterable):
         raise ArgumentError(
@@ -61,10 +61,10 @@ def labelled(dataset: Iterable[Any]) -> LabelledBatches:
 def top1_accuracy(model: nn.Module, batches: LabelledBatches) -> float:
     """Return the share of samples whose label has the highest logit, in [0, 1].
 
-    The logits are the model's first output, n x classes; of equals the first class wins.
+    The logits are the model's first output, n x classes; among equals the first class wins.
 
     Raises:
-        ArgumentError: there is no sample, or a batch has another number of labels than of logits.
+        ArgumentError: there is no sample, or the numbers of labels and logits of a batch differ.
     """
     right = total = 0
     for number, (inputs, labels) in enumerate(batches):
@@ -83,10 +83,10 @@ def top1_accuracy(model: nn.Module, batches: LabelledBatches) -> float:
 
 
 def finite(value: object, what: str, bits: Bits) -> float:
-    """Return `value`, what a user's function made of `bits`, as a number that can be compared.
+    """Return `value`, the result of a user's function for `bits`, as a finite number.
 
     Raises:
-        SearchError: it is no finite number.
+        SearchError: it is not a finite number.
     """
     try:
         number = one_number(value)
@@ -102,15 +102,15 @@ def finite(value: object, what: str, bits: Bits) -> float:
 
 @dataclass
 class Evaluator:
-    """Evaluates candidates of one search; pickled into every process that does.
+    """Evaluates candidates of one search; pickled into every worker process.
 
     Attributes:
         graph: The model.
-        hardware: For which it is quantized.
+        hardware: The hardware that it is quantized for.
         strategy: Topology and thresholds of all candidates; its bits are replaced.
         batches: The calibration data.
-        evaluate: What a model is worth on them.
-        fitted: Gives a strategy the thresholds that suit its bits; None keeps those of `strategy`.
+        evaluate: The quality of a model on them.
+        fitted: Sets thresholds that suit the bits of a strategy; None keeps those of `strategy`.
     """
 
     graph: QuantGraph
@@ -126,12 +126,12 @@ class Evaluator:
         """Return the quality of the graph simulated with `bits`, in float32.
 
         Raises:
-            SearchError: the quality is no finite number.
+            SearchError: the quality is not a finite number.
         """
         return finite(self.evaluate(self.simulated(bits), self.batches), "evaluation", bits)
 
     def strategy_of(self, bits: Bits) -> Strategy:
-        """Return the strategy that a candidate stands for."""
+        """Return the strategy of a candidate."""
         strategy = replace(self.strategy, bits=bits)
         return strategy if self.fitted is None else self.fitted(strategy)
 
@@ -152,9 +152,9 @@ class Evaluator:
 def evaluations(
     evaluator: Callable[[_Candidate], float], processes: int
 ) -> Iterator[Callable[[Sequence[_Candidate]], Iterator[float]]]:
-    """Give a function that yields what `evaluator` returns for candidates, in their order.
+    """Yield a function that yields the results of `evaluator` for candidates, in their order.
 
-    With more than one process they are spawned, one thread each, and live as long as the context.
+    More than one process are spawned, with one thread each, and stay alive until the context ends.
     """
     if processes == 1:
         yield lambda candidates: map(evaluator, candidates)

@@ -1,4 +1,4 @@
-"""Thresholds of weights by the bits that they have: of least squared error, not the largest."""
+"""Thresholds of weights that minimise the squared error for their number of bits."""
 
 from dataclasses import replace
 from typing import Final
@@ -13,16 +13,16 @@ from nncfx.quantization import QuantizerSpec, RangeRequest
 from nncfx.quantization.ranges.calibration import weight_range
 
 _MOST_BITS: Final = 16
-"""Of what quantizers have; wider weights keep their thresholds."""
+"""The widest quantizers; wider weights keep their thresholds."""
 
 
 class FittedWeights:
-    """Gives a strategy the thresholds at which rounding changes the weights of a graph least.
+    """Sets the thresholds of a strategy at which rounding changes the weights of a graph least.
 
-    The fewer bits, the more it pays to clip a channel's few largest weights for finer steps of
-    all others. A weight keeps the shape of its thresholds: one in all, or one per output channel.
-    What several operations read is fitted for the most bits of them. Each weight is fitted once
-    for each number of bits.
+    With fewer bits it pays off to clip the few largest weights of a channel for finer steps in the
+    others. A weight keeps the shape of its thresholds: a single one, or one per output channel. A
+    weight that several operations read is fitted for the most bits among them. Each weight is
+    fitted once per number of bits.
 
     Source: `nncfx.quantization`'s range method "mse", a search over 100 factors.
     """
@@ -53,7 +53,7 @@ class FittedWeights:
 def _fitted(weight: Tensor, bits: int, *, by_channel: bool) -> Threshold:
     spec = QuantizerSpec(bits=bits, narrow=True, axis=0 if by_channel else None)
     low, high = weight_range(weight, RangeRequest(method="mse"), spec)
-    # the threshold is one step beyond the largest integer; what is all zero has any
+    # the threshold is one step beyond the largest integer; all-zero channels can have any
     peak = torch.maximum(-low, high).double() * (1 << (bits - 1)) / ((1 << (bits - 1)) - 1)
     found = torch.where(peak > 0, peak, 1.0)
     return tuple(found.tolist()) if by_channel else float(found)

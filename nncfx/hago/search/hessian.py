@@ -1,4 +1,4 @@
-"""How much each edge suffers from fewer bits, by the trace of the Hessian: no trial per choice."""
+"""Estimates the sensitivity of edges to fewer bits from the trace of the Hessian."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,23 +17,23 @@ from nncfx.tracing.calls.tensors import tensors_in
 def hessian_sensitivities(
     evaluator: Evaluator, choices: Choices, probes: int = 4, seed: int = 0
 ) -> list[dict[int, float]]:
-    """Return the divergence that each choice of bits at each edge is expected to bring, alone.
+    """Return the expected divergence of each choice of bits at each edge, alone.
 
-    That is half the mean eigenvalue of the Hessian, by the values on the edge, times the squared
-    error of rounding them, as if that had no preferred direction. The Hessian is that of
-    the divergence from the model in floats, which needs no labels; its trace is estimated by
-    Hutchinson's method with random signs at the logits. It costs `probes` backward passes over
-    the data in all, however many edges and choices there are, and compares with what
-    `edge_sensitivities` measures. An edge with one choice has 0.
+    That is half the mean eigenvalue of the Hessian with respect to the values on the edge, times
+    the squared error of rounding them, which is assumed to have no preferred direction. The
+    Hessian is that of the divergence from the float model, which needs no labels; its trace is
+    estimated by Hutchinson's method with random signs at the logits. It costs `probes` backward
+    passes over the data, for any number of edges and choices, and is comparable to the
+    measurements of `edge_sensitivities`. An edge with one choice has 0.
 
     Args:
         evaluator: Its model's first output is n x classes.
         choices: The bits of every edge.
-        probes: Random vectors for each batch; more make the estimate surer.
+        probes: Random vectors per batch; more give a more precise estimate.
         seed: Of the signs.
 
     Raises:
-        ArgumentError: there is no probe.
+        ArgumentError: `probes` is below 1.
 
     Source: Dong et al., HAWQ-V2, 2020, equation 2; Hutchinson 1989.
     """
@@ -57,11 +57,12 @@ def hessian_sensitivities(
 def _traces(
     logits: Tensor, hooks: Mapping[int, EdgeWatch], probes: int, generator: torch.Generator
 ) -> dict[int, float]:
-    """Return the trace of the Hessian of the summed divergence, by what each hook has seen.
+    """Return the trace of the Hessian of the summed divergence with respect to each hook's values.
 
-    Where logits f have probabilities p, the Hessian by f is `diag(p) - p p^T = B B^T` with
-    `B = diag(sqrt(p)) - p sqrt(p)^T`. With J the derivative of f by the values of an edge and v
-    random signs, the squared length of `J^T B v` is the trace of `J^T B B^T J` on average.
+    If logits f have probabilities p, the Hessian with respect to f is `diag(p) - p p^T = B B^T`
+    with `B = diag(sqrt(p)) - p sqrt(p)^T`. With J the derivative of f with respect to the values
+    of an edge and v random signs, the expected squared length of `J^T B v` is the trace of `J^T B
+    B^T J`.
     """
     leaves: Sequence[Tensor] = [one.zeros for one in hooks.values()]
     p = logits.detach().softmax(1)

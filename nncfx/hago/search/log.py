@@ -1,4 +1,4 @@
-"""The log of a search: JSON lines, one per trial, on disk before the next trial begins."""
+"""The log of a search: JSON lines, one per trial, on disk before the next trial starts."""
 
 import json
 import math
@@ -20,13 +20,13 @@ _HAGO_VERSION: Final = 0.1
 """Written in every line of Hago's own logs."""
 
 _HAGO_RESULTS: Final = ("accuracy", "quant_acc", "sim_acc")
-"""What Hago calls the accuracy: December 2020, then January 2020; integers go before simulated."""
+"""Hago's keys for accuracy: December 2020, then January 2020; integers before simulated."""
 
 _LATER: Final = ("judged_by",)
-"""Settings that logs of this version did not name from the beginning."""
+"""Settings that early logs of this version do not contain."""
 
 _BEGINNING: Final = b'{"result": {"accuracy": '
-"""Of each line that is written here: keys are sorted."""
+"""Of each line that is written here, since keys are sorted."""
 
 _SHOWN: Final = 80
 
@@ -38,10 +38,10 @@ class TrialRecord:
     """One line of a log.
 
     Attributes:
-        strategy: What was evaluated.
-        score: What the search maximises; the accuracy unless it was given something else.
+        strategy: The evaluated strategy.
+        score: The value that the search maximises; by default the accuracy.
         accuracy: Of the simulated graph on the calibration data, in [0, 1].
-        settings: What made the search: tuner, threshold method, hardware.
+        settings: Settings of the search: tuner, threshold method, hardware.
     """
 
     strategy: Strategy
@@ -61,12 +61,12 @@ class TrialRecord:
 
 
 def append_record(path: PathLike, record: TrialRecord) -> None:
-    """Append `record` to the log at `path` in one write, and see it onto the disk.
+    """Append `record` to the log at `path` in one write, and sync it to disk.
 
-    A line that was cut off when a process was killed is taken away first.
+    A line truncated by a killed process is removed first.
 
     Raises:
-        StorageError: the file cannot be written, or is no log, and is left as it is.
+        StorageError: the file cannot be written, or is not a log and is not changed.
     """
     log = _log(Path(path))
     if log.lines:
@@ -82,24 +82,24 @@ def append_record(path: PathLike, record: TrialRecord) -> None:
 def read_log(path: PathLike) -> list[TrialRecord]:
     """Return the trials of the log at `path`, in order; none if it does not exist.
 
-    A last line without its end, left by a process that was killed, is left out. Lines that Hago
-    wrote (version 0.1) are read as well: the score is their accuracy, there are no settings, and
-    the topology is empty where they name none, so that bits and accuracies can be replayed, and
-    nothing can be quantized by them.
+    A last line without a line end, left by a killed process, is ignored. Lines written by Hago
+    (version 0.1) can be read too: the score is their accuracy, there are no settings, and the
+    topology is empty if they have none, so bits and accuracies can be replayed but not used to
+    quantize.
 
     Raises:
-        StorageError: a line is no record of a trial, or of another version, or the path is none
-            of a file that can be read.
+        StorageError: a line is not a record of a trial, or has another version, or the path is not
+            a readable file.
     """
     lines = enumerate(_log(Path(path)).lines, start=1)
     return [_record(line, f"Line {number} of '{path}'") for number, line in lines]
 
 
 class TrialLog:
-    """The trials of one search: those on record, then those that are added.
+    """The trials of one search: recorded ones, then new ones.
 
-    All share the model and topology of `strategy`, and `settings`, which are JSON values; a `path`
-    of None keeps nothing.
+    All share the model and topology of `strategy`, and `settings`, which are JSON values. With a
+    `path` of None nothing is written.
 
     Raises:
         CompressionError: the file is the log of another model, or of other weights.
@@ -121,10 +121,10 @@ class TrialLog:
             self._compare("topology", record.strategy.topology, strategy.topology)
 
     def upcoming(self, candidates: Sequence[Strategy]) -> list[float]:
-        """Return the accuracies of those first of `candidates` that are on record.
+        """Return the accuracies of the leading `candidates` that are on record.
 
         Raises:
-            SearchError: the record says that another candidate was asked for.
+            SearchError: the record has another candidate at this point.
         """
         known = self._records[self._count : self._count + len(candidates)]
         for asked, record in zip(candidates, known, strict=False):
@@ -133,7 +133,7 @@ class TrialLog:
         return [one.accuracy for one in known]
 
     def keep(self, strategy: Strategy, score: float, accuracy: float) -> TrialRecord:
-        """Return the record of the next trial, which is written if it is not on record yet."""
+        """Return the record of the next trial, and write it if it is not on record yet."""
         record = TrialRecord(strategy, score, accuracy, self._settings)
         if self._path is not None and self._count >= len(self._records):
             append_record(self._path, record)
@@ -143,19 +143,19 @@ class TrialLog:
     def _compare(self, what: str, written: object, asked: object) -> None:
         if written != asked:
             raise SearchError(
-                f"The log '{self._path}' is of another search: its '{what}' differ. Its trials "
-                "cannot be mixed with these. Use another file, the same data and settings, or "
-                f"delete it. In the log: {_short(written)}; now: {_short(asked)}."
+                f"The log '{self._path}' belongs to another search: its '{what}' differ. Its "
+                "trials cannot be mixed with these. Use another file, the same data and "
+                f"settings, or delete it. In the log: {_short(written)}; now: {_short(asked)}."
             )
 
 
 def better_record(records: Sequence[TrialRecord]) -> TrialRecord:
-    """Return the record with the highest score; of equals, fewest bits, then the last."""
+    """Return the record with the highest score; among equals, fewest bits, then the last."""
     return max(reversed(records), key=lambda one: (one.score, -sum(one.strategy.bits)))
 
 
 def best_strategy(path: PathLike, graph: QuantGraph | None = None) -> Strategy:
-    """Return the strategy of the log with the highest score; of equals, that with the fewest bits.
+    """Return the strategy of the log with the highest score; among equals, the fewest bits.
 
     Args:
         path: The log.
@@ -177,10 +177,10 @@ def best_strategy(path: PathLike, graph: QuantGraph | None = None) -> Strategy:
 
 
 def _log(path: Path) -> LineFile:
-    """Return the lines of a log, or of what is not there yet.
+    """Return the lines of a log, which may not exist yet.
 
     Raises:
-        StorageError: the file cannot be read, or begins as no line of a log does.
+        StorageError: the file cannot be read, or does not start like a log.
     """
     try:
         log = read_lines(path)
@@ -188,12 +188,12 @@ def _log(path: Path) -> LineFile:
         raise StorageError(
             f"The log '{path}' cannot be read ({error}). Give the path of a file."
         ) from error
-    # Hago's own lines have a version, too, and begin otherwise
+    # Hago's own lines also have a version, but start differently
     is_log = b'"version"' in log.lines[0] if log.lines else could_begin(log.torn, _BEGINNING)
     if not is_log:
         raise StorageError(
-            f"'{path}' is no log of a search: its first line is no trial. It is left as it is. "
-            "Give the path of a log, or of a file that does not exist yet."
+            f"'{path}' is not a log of a search: its first line is not a trial. It is left as it "
+            "is. Give the path of a log, or of a file that does not exist yet."
         )
     return log
 
@@ -213,8 +213,8 @@ def _record(line: bytes, place: str) -> TrialRecord:
         if isinstance(error, StorageError):
             raise StorageError(f"{place}: {error}") from error
         raise StorageError(
-            f"{place} is no record of a trial ({error_text(error)}), so the log is "
-            "damaged. Restore it from a copy, or delete it to search again."
+            f"{place} is not a record of a trial ({error_text(error)}), so the log is damaged. "
+            "Restore it from a copy, or delete it to search again."
         ) from error
     if not (math.isfinite(record.accuracy) and math.isfinite(record.score)):
         raise StorageError(f"{place} has a result that is not finite, so the log is damaged.")
@@ -235,7 +235,7 @@ def _hago_record(document: Mapping[str, Any]) -> TrialRecord:
     accuracy = float(result[named[0]])
     told = document["strategy"]
     untold: dict[str, Any] = {"topology": {"node_conds": [], "edge_conds": []}}
-    # as here, what is all zero has the threshold 1
+    # all-zero tensors have the threshold 1, as here
     thresholds = {"thresholds": [1.0 if one == 0 else one for one in told["thresholds"]]}
     strategy = Strategy.from_json(untold | told | thresholds)
     return TrialRecord(strategy, accuracy, accuracy, {})

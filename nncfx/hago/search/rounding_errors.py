@@ -1,4 +1,4 @@
-"""What each choice of bits changes of the values on each edge, beside one forward."""
+"""Measures how each choice of bits changes the values on each edge, in one forward."""
 
 from collections.abc import Mapping
 
@@ -17,14 +17,14 @@ from nncfx.tracing import Insertion, Priority, run
 
 
 class EdgeWatch(nn.Module):
-    """A hook that leaves the values on an edge as they are, and looks at them.
+    """A hook that observes the values on an edge without changing them.
 
     Args:
-        plans: For each choice of bits, what it does to them.
+        plans: The plan of the edge for each choice of bits.
 
     Attributes:
         errors: For each choice, the sum of the squared errors in the last forward.
-        zeros: What was added to the values in the last forward; its gradient is theirs.
+        zeros: Zeros added to the values in the last forward, to obtain their gradient.
     """
 
     def __init__(self, plans: Mapping[int, EdgePlan]) -> None:
@@ -49,9 +49,9 @@ class EdgeWatch(nn.Module):
 def watched_model(
     evaluator: Evaluator, choices: Choices
 ) -> tuple[NNCFNetwork, dict[int, EdgeWatch]]:
-    """Return the model in floats with a hook on every edge that has a choice.
+    """Return the float model with a hook on every edge that has a choice.
 
-    The hooks are by the place of the edge among the quantized ones, as in `choices`.
+    The keys are positions of edges among the quantized ones, as in `choices`.
     """
     model = wrap(plain_copy(evaluator.graph.model), evaluator.graph.example_inputs)
     numbers = evaluator.strategy.topology.quantized_edges
@@ -74,10 +74,10 @@ def watched_model(
 
 @torch.no_grad()
 def rounding_errors(evaluator: Evaluator, choices: Choices) -> list[dict[int, float]]:
-    """Return the squared error of the values that each choice of bits at each edge brings, alone.
+    """Return the squared error of the values for each choice of bits at each edge, alone.
 
-    It is summed over the elements and over the batches of `evaluator`, those of a weight once
-    for each batch; all other edges carry floats. An edge with one choice has 0.
+    It is summed over the elements and over the batches of `evaluator`, for weights once per batch;
+    all other edges carry floats. An edge with one choice has 0.
     """
     model, hooks = watched_model(evaluator, choices)
     table = [dict.fromkeys(one, 0.0) for one in choices]

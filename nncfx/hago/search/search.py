@@ -42,7 +42,7 @@ from nncfx.targets import Hardware
 from nncfx.tracing.calls.tensors import tensors_in
 
 Score: TypeAlias = Callable[[Strategy, float], float]
-"""What is maximised, given a strategy and its accuracy."""
+"""The value to maximise, computed from a strategy and its accuracy."""
 
 TUNERS: Final[Mapping[str, Callable[[Choices], Tuner]]] = MappingProxyType(
     {
@@ -55,23 +55,24 @@ TUNERS: Final[Mapping[str, Callable[[Choices], Tuner]]] = MappingProxyType(
         "simulated_annealing": SimulatedAnnealingTuner,
     }
 )
-"""The searches that need nothing but the choices, by name."""
+"""Searches that only need the choices, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeSettings:
-    """How a search is run.
+    """The settings of a search.
 
     Attributes:
-        thresholds: The estimate of thresholds, a name of `THRESHOLD_METHODS`.
-        fits_weights: Whether weights have the thresholds of least squared error for their bits,
-            instead of their largest magnitudes.
-        min_bits: The fewest bits that an edge may have, at least 2.
-        evaluate: The quality of a model on the data; top-1 accuracy if not given.
-        score: What is maximised; the quality itself if not given.
+        thresholds: The method to estimate thresholds, a name in `THRESHOLD_METHODS`.
+        fits_weights: Whether thresholds of weights minimise the squared error for their bits,
+            instead of being their largest magnitudes.
+        min_bits: The fewest bits of an edge, at least 2.
+        evaluate: The quality of a model on the data; by default top-1 accuracy.
+        score: The value to maximise; by default the quality itself.
         override: Decides on single nodes before the hardware does; see `Override`.
-        processes: How many evaluate at once, for searches that ask for several candidates.
-        most_trials: Ends the search in any case; None leaves it to the tuner.
+        processes: How many processes evaluate at once, for searches that ask for several
+            candidates.
+        most_trials: The most trials; None leaves it to the tuner.
 
     Raises:
         ArgumentError: a number is out of its range.
@@ -99,11 +100,11 @@ class QuantizeSettings:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """What a search varies, and what it keeps.
+    """The fixed and variable parts of a search.
 
     Attributes:
         strategy: With the most bits everywhere.
-        choices: The bits that are tried at each quantized edge.
+        choices: The bits to try at each quantized edge.
     """
 
     strategy: Strategy
@@ -113,7 +114,7 @@ class SearchSpace:
 def search_space(
     graph: QuantGraph, hardware: Hardware, batches: LabelledBatches, settings: QuantizeSettings
 ) -> SearchSpace:
-    """Return topology, thresholds and choices of bits of a search."""
+    """Return the topology, thresholds and choices of bits of a search."""
     topology = quantize_topology(graph, hardware, settings.override)
     choices = choice_space(graph, topology, hardware, settings.min_bits)
     if not choices:
@@ -140,20 +141,21 @@ def search_quantize_strategy(
     """Return the best strategy found for `graph` on `hardware`, and its simulated accuracy.
 
     Args:
-        graph: What `prepare_graph` returned.
-        hardware: What it is quantized for.
-        dataset: Pairs of inputs and labels, about 128 samples: they give thresholds and accuracy.
-        tuner: A name of `TUNERS`, or what makes a tuner of the choices.
-        log: A file for the trials. If it has some of this search, it continues after them.
-        settings: How the search is run.
+        graph: From `prepare_graph`.
+        hardware: The hardware to quantize for.
+        dataset: Pairs of inputs and labels, about 128 samples, for thresholds and accuracy.
+        tuner: A name in `TUNERS`, or a function that creates a tuner from the choices.
+        log: A file for the trials. If it has trials of this search, the search continues after
+            them.
+        settings: The settings of the search.
 
     Raises:
-        ArgumentError: the dataset holds no pairs, or there is no such tuner or estimate, or
-            graph and hardware are something else.
+        ArgumentError: the dataset does not contain pairs, the tuner or the estimate is unknown, or
+            graph or hardware is something else.
         CompressionError: no descriptor is feasible, or the log is of another model.
-        SearchError: the hardware computes nothing of the model in integers, or the log is of
+        SearchError: the hardware cannot compute any of the model in integers, or the log is of
             another search.
-        MachineError: memory or device failed, or a process was killed; search again, it continues
+        MachineError: memory or a device failed, or a process was killed; search again to continue
             from the log.
         StorageError: the log is damaged, or is a file of another kind.
     """
@@ -183,10 +185,10 @@ def run_search(
 ) -> TrialRecord:
     """Ask, evaluate, log and tell until the tuner ends; return the best trial.
 
-    A candidate that has been evaluated before is not evaluated again, but is a trial again.
+    A candidate that was evaluated before is not evaluated again, but counts as another trial.
 
     Raises:
-        SearchError: the log is of another search, or the tuner asks for nothing.
+        SearchError: the log is of another search, or the tuner asks for no candidate at all.
     """
     best: TrialRecord | None = None
     known: dict[Bits, float] = {}
@@ -206,7 +208,7 @@ def run_search(
 
 
 def _batches(tuner: Tuner, most: int | None) -> Iterator[list[Bits]]:
-    """Yield what the tuner asks for, up to `most` candidates in all."""
+    """Yield the batches that the tuner asks for, up to `most` candidates in all."""
     left = sys.maxsize if most is None else most
     while left and (candidates := tuner.ask()[:left]):
         left -= len(candidates)
@@ -220,7 +222,7 @@ def _judged(
     trials: TrialLog,
     known: dict[Bits, float],
 ) -> Iterator[tuple[Strategy, float]]:
-    """Yield each candidate's strategy and accuracy, as soon as it is there."""
+    """Yield each candidate's strategy and accuracy, as soon as they are available."""
     logged = trials.upcoming([evaluator.strategy_of(one) for one in candidates])
     known.update(zip(candidates, logged, strict=False))
     fresh = list(dict.fromkeys(one for one in candidates if one not in known))
@@ -237,9 +239,9 @@ def _judged(
 
 
 def _digest(evaluate: Evaluate, batches: LabelledBatches) -> str:
-    """Return what tells apart the labels, and the functions that judge by them, by their names.
+    """Return a digest of the labels, and of the names of the functions that use them.
 
-    Inputs show in the thresholds.
+    Inputs are reflected in the thresholds.
     """
     digest = hashlib.sha256()
     for tensor in tensors_in([labels for _, labels in batches]):

@@ -1,4 +1,4 @@
-"""How much each edge suffers from fewer bits, and a greedy search in that order."""
+"""The sensitivity of each edge to fewer bits, and a greedy search in that order."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ def divergence(model: nn.Module, batches: LabelledBatches) -> float:
 
     Args:
         model: Its first output is n x classes.
-        batches: Inputs, and in place of labels the logits to compare with.
+        batches: Inputs, and instead of labels the logits to compare with.
     """
     total, count = 0.0, 0
     for inputs, logits in batches:
-        # float64: a divergence of 1e-8 is less than what float32 loses on the way to it
+        # float64, because float32 would lose divergences as small as 1e-8
         found = tensors_in(run(model, inputs))[0].double().log_softmax(1)
         expected = logits.double().log_softmax(1)
         total += float(F.kl_div(found, expected, reduction="sum", log_target=True))
@@ -40,7 +40,7 @@ def divergence(model: nn.Module, batches: LabelledBatches) -> float:
 def edge_sensitivities(
     evaluator: Evaluator, choices: Choices, processes: int = 1
 ) -> list[dict[int, float]]:
-    """Return the divergence that each choice of bits at each edge brings, alone.
+    """Return the divergence caused by each choice of bits at each edge, alone.
 
     All other edges carry floats. An edge with one choice is not measured, and has 0.
     """
@@ -68,13 +68,14 @@ def edge_sensitivities(
 def smoothed_sensitivities(
     evaluator: Evaluator, choices: Choices, processes: int = 1
 ) -> list[dict[int, float]]:
-    """Return the divergence in nats that each choice of bits at each edge brings, freed of chance.
+    """Return the divergence in nats of each choice of bits at each edge, with less noise.
 
-    To second order an edge's harm is the squared error of its values times a curvature, whatever
-    the bits. What `edge_sensitivities` measures strays from that on a hundred samples, where few
-    are near the border of two classes. Here each edge has one curvature, the geometric mean
-    of harm over error of its choices, and the harm of each choice is that times its error.
-    An edge with one choice, or with a harm or an error of zero everywhere, has 0.
+    To second order the divergence of an edge is the squared error of its values times a curvature
+    that does not depend on the bits. Measurements of `edge_sensitivities` on a hundred samples
+    deviate from that, since few samples are near the border of two classes. Here each edge has one
+    curvature, the geometric mean of divergence over error of its choices, and the divergence of
+    each choice is that times its error. An edge with one choice, or with a divergence or error of
+    zero everywhere, has 0.
     """
     measured = edge_sensitivities(evaluator, choices, processes)
     return [
@@ -86,14 +87,14 @@ def smoothed_sensitivities(
 
 
 def _curvature(harms: Mapping[int, float], errors: Mapping[int, float]) -> float:
-    """Return the geometric mean of harm over error, of the choices where both are positive."""
+    """Return the geometric mean of divergence over error, for choices where both are positive."""
     ratios = [harm / errors[bits] for bits, harm in harms.items() if harm > 0 < errors[bits]]
     return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 0.0
 
 
 @dataclass
 class _Alone:
-    """Evaluates candidates of which one edge only is quantized."""
+    """Evaluates candidates with only one edge quantized."""
 
     evaluator: Evaluator
 
@@ -108,12 +109,12 @@ class SensitivityGreedyTuner(Tuner):
     """From the least sensitive edge to the most: the fewest bits that keep the score.
 
     At every edge the fewest bits are tried first, then more, until the score is within the
-    tolerance of that with the most bits everywhere; with the most it is as before.
+    tolerance of the score with the most bits everywhere; with the most bits the edge is unchanged.
 
     Args:
         choices: The bits of every edge.
-        sensitivities: As `edge_sensitivities` gives them; the order is that of their largest.
-        tolerance: How far the score may fall in all.
+        sensitivities: From `edge_sensitivities`; edges are ordered by their largest value.
+        tolerance: How far the score may fall in total.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class SensitivityGreedyTuner(Tuner):
         super().__init__(choices)
         worst = [max(one.values()) for one in sensitivities]
         edges = sorted(range(len(choices)), key=lambda edge: worst[edge])
-        # what is left to try, from its end: edges from the least sensitive, bits from the fewest
+        # what remains to be tried, from the end: least sensitive edges first, fewest bits first
         self._left = [(edge, bits) for edge in reversed(edges) for bits in choices[edge][1:]]
         self._accepted = self._most
         self._tolerance = tolerance

@@ -1,8 +1,8 @@
-"""Searches over bits as ask and tell: who evaluates, when and where, is not their business.
+"""Searches for bits with an ask-and-tell interface, independent of how candidates are evaluated.
 
-`ask` returns the candidates of the next batch, none when the search is over; `tell` takes their
-scores in the same order, higher is better. A tuner that is told the scores of a log asks for the
-candidates of that log again, so that a search continues where it stopped.
+`ask` returns the candidates of the next batch, an empty list at the end of the search; `tell`
+receives their scores in the same order, higher is better. A tuner that is told the scores of a log
+asks for the candidates of that log again, so a search can continue where it stopped.
 """
 
 import math
@@ -27,9 +27,9 @@ class Tuner(ABC):
     """A search over `choices`.
 
     Attributes:
-        choices: The bits that every edge may have, the most first.
-        best: The candidate with the highest score so far; of equals, the one with fewer bits in
-            all, then the later one. None before the first score.
+        choices: The bits that every edge can have, the most first.
+        best: The candidate with the highest score so far; among equals, the one with fewer bits in
+            total, then the later one. None before the first score.
         best_score: Its score; minus infinity before the first.
 
     Raises:
@@ -48,10 +48,10 @@ class Tuner(ABC):
 
     @abstractmethod
     def ask(self) -> list[Bits]:
-        """Return the candidates to evaluate next; none when the search is over."""
+        """Return the candidates to evaluate next; empty when the search is over."""
 
     def tell(self, candidates: Sequence[Bits], scores: Sequence[float]) -> None:
-        """Take the scores of `candidates`, those that `ask` returned last."""
+        """Record the scores of `candidates`, the result of the last `ask`."""
         for bits, score in zip(candidates, scores, strict=True):
             if self.best is None or _rank(bits, score) >= _rank(self.best, self.best_score):
                 self.best, self.best_score = bits, score
@@ -59,7 +59,7 @@ class Tuner(ABC):
 
     @abstractmethod
     def _told(self, candidates: Sequence[Bits], scores: Sequence[float]) -> None:
-        """Move on; `best` is up to date."""
+        """Update the search after `best` was updated."""
 
     @property
     def _most(self) -> Bits:
@@ -67,7 +67,7 @@ class Tuner(ABC):
 
 
 class DefaultSettingTuner(Tuner):
-    """One trial: the bits given, or the most of every edge."""
+    """One trial: the given bits, or the most of every edge."""
 
     def __init__(self, choices: Choices, bits: Bits | None = None) -> None:
         super().__init__(choices)
@@ -83,12 +83,12 @@ class DefaultSettingTuner(Tuner):
 
 
 class RandomSearchTuner(Tuner):
-    """Every edge uniformly, `trials` times."""
+    """Draws the bits of every edge uniformly, `trials` times."""
 
     def __init__(self, choices: Choices, trials: int = _RANDOM_TRIALS, seed: int = 0) -> None:
         super().__init__(choices)
         self._left = trials
-        self._random = random.Random(seed)  # noqa: S311 (a search, no secret)
+        self._random = random.Random(seed)  # noqa: S311 (a search, not a secret)
         self._asked: list[Bits] = []
 
     @override
@@ -104,16 +104,16 @@ class RandomSearchTuner(Tuner):
 
 
 class SimulatedAnnealingTuner(Tuner):
-    """From a random start, a tenth of the edges by up to two bits; worse ones by chance.
+    """Starts at random and changes a tenth of the edges by up to two bits; may accept worse ones.
 
-    The temperature goes from 0.5 down to 0.0005 by 1 % a trial: about 690 trials.
+    The temperature falls from 0.5 to 0.0005 by 1 % per trial: about 690 trials.
 
     Source: Hago, `simulated_annealing` (January 2020).
     """
 
     def __init__(self, choices: Choices, seed: int = 0) -> None:
         super().__init__(choices)
-        self._random = random.Random(seed)  # noqa: S311 (a search, no secret)
+        self._random = random.Random(seed)  # noqa: S311 (a search, not a secret)
         self._temperature = 0.5
         self._base: Bits | None = None
         self._base_score = -math.inf
@@ -144,8 +144,8 @@ class SimulatedAnnealingTuner(Tuner):
 class GreedySearchTuner(Tuner):
     """Edge by edge, from the most bits downward until the score falls below the best.
 
-    Edges decided keep their bits, those to come have the most. An edge gets the bits that the
-    best candidate so far has there.
+    Decided edges keep their bits, later ones have the most. An edge gets its bits in the best
+    candidate so far.
 
     Source: Hago, `GreedySearchTuner` (December 2020).
     """
@@ -165,7 +165,7 @@ class GreedySearchTuner(Tuner):
 
     @override
     def _told(self, candidates: Sequence[Bits], scores: Sequence[float]) -> None:
-        assert self.best is not None  # noqa: S101 (it has just been told a score)
+        assert self.best is not None  # noqa: S101 (`tell` has just set it)
         edge = len(self._decided)
         self._choice += 1
         if scores[0] < self.best_score or self._choice == len(self.choices[edge]):
@@ -174,7 +174,7 @@ class GreedySearchTuner(Tuner):
 
 
 class BatchedGreedySearchTuner(Tuner):
-    """Edge by edge, all the bits of an edge in one batch; then as the best so far has it.
+    """Tries all bits of an edge in one batch, edge by edge; keeps those of the best so far.
 
     Source: Hago, `BatchedGreedySearchTuner` (December 2020).
     """
@@ -193,20 +193,20 @@ class BatchedGreedySearchTuner(Tuner):
 
     @override
     def _told(self, candidates: Sequence[Bits], scores: Sequence[float]) -> None:
-        assert self.best is not None  # noqa: S101 (it has just been told a score)
+        assert self.best is not None  # noqa: S101 (`tell` has just set it)
         self._decided.append(self.best[len(self._decided)])
 
 
 class GreedySquashTuner(Tuner):
-    """One bit less at one edge after the other, while the score stays near the best.
+    """Removes one bit at one edge after the other, while the score stays near the best.
 
-    It stays at an edge as long as that is accepted, and ends when every edge in a row was
-    refused, or has its fewest bits.
+    It stays at an edge while candidates are accepted, and ends when all edges in a row were
+    rejected or have their fewest bits.
 
     Args:
         choices: The bits of every edge.
-        tolerance: How far below the best score a candidate may be.
-        most_trials: Ends the search in any case.
+        tolerance: How far below the best score an accepted candidate can be.
+        most_trials: The most trials.
 
     Source: Hago, `greedy_squash` (January 2020).
     """

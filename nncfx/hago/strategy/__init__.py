@@ -1,1 +1,1 @@
-"""What is quantized, with how many bits, up to which thresholds."""
+"""Strategies: what is quantized, with how many bits, and up to which thresholds."""

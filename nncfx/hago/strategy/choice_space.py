@@ -1,4 +1,4 @@
-"""How many bits each quantized edge may have, and which descriptor a choice of bits takes."""
+"""The bits that each quantized edge can have, and the descriptor for a choice of bits."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,25 +11,24 @@ from nncfx.operators import operator_of
 from nncfx.targets import DTYPES, Descriptor, Hardware
 
 MIN_BITS: Final = 4
-"""The fewest bits that are tried."""
+"""The fewest bits to try."""
 
 _WIDEST: Final = 32
 _BYTE: Final = 8
 
 Choices = tuple[tuple[int, ...], ...]
-"""For every quantized edge, in order, the bits it may have: from the most down to 4."""
+"""For every quantized edge, in order, the bits that it can have: from the most down to 4."""
 
 
 def choice_space(
     graph: QuantGraph, topology: Topology, hardware: Hardware, min_bits: int = MIN_BITS
 ) -> Choices:
-    """Return the bits that each quantized edge may have, from the most downward.
+    """Return the bits that each quantized edge can have, from the most downward.
 
-    The most is the widest integer input that any descriptor of the target takes there, or the
-    widest integer output that any descriptor of the source gives, if that is less; an input, a
-    constant and a source in float set no limit. Weights lose a bit where sums of two products
-    saturate. Where that is less than `min_bits`, it is the
-    only choice.
+    The most is the widest integer input of any descriptor of the target, or the widest integer
+    output of any descriptor of the source, if that is narrower; inputs, constants and float
+    sources set no limit. Weights lose one bit if sums of two products saturate. If the most is
+    less than `min_bits`, it is the only choice.
 
     Source: Hago, `generate_choices` (December 2020).
     """
@@ -40,16 +39,15 @@ def choice_space(
 
 
 def searched_space(graph: QuantGraph, topology: Topology, choices: Choices) -> Choices:
-    """Return `choices` with one alone, the most, where the bits change nothing.
+    """Return `choices` with only the most bits where the number of bits has no effect.
 
-    That is so on the way into an operation that takes its input in the scale in which it
-    arrives, from another one in integers.
+    That is the case between integer operations if the target reads its input in any scale.
     """
     reduced = []
     for number, bits in zip(topology.quantized_edges, choices, strict=True):
         edge = graph.edges[number]
         operation = graph.nodes[edge.target].operation
-        assert operation is not None  # noqa: S101 (edges lead into calls)
+        assert operation is not None  # noqa: S101 (targets of edges are calls)
         is_kept = topology.node_conds[edge.source] and keeps_scale(operation.function)
         reduced.append(bits[:1] if is_kept else bits)
     return tuple(reduced)
@@ -58,9 +56,9 @@ def searched_space(graph: QuantGraph, topology: Topology, choices: Choices) -> C
 def select_descriptors(
     graph: QuantGraph, topology: Topology, hardware: Hardware, bits: Sequence[int]
 ) -> dict[int, Descriptor]:
-    """Return for each quantized call that is described the descriptor it is computed by.
+    """Return the descriptor that computes each described quantized call.
 
-    It is the first integer one whose inputs are at least as wide as the bits of the edges.
+    It is the first integer descriptor whose inputs are at least as wide as the bits of the edges.
 
     Raises:
         CompressionError: no descriptor is wide enough.
@@ -94,7 +92,7 @@ def _most_bits(graph: QuantGraph, hardware: Hardware, number: int) -> int:
     taken = [DTYPES[one.input(edge.port)] for one in _integers(hardware, target.work)]
     given = [DTYPES[one.output] for one in _integers(hardware, source.work)]
     most = min(max(taken, default=_WIDEST), max(given, default=_WIDEST))
-    assert target.operation is not None  # noqa: S101 (edges lead into calls)
+    assert target.operation is not None  # noqa: S101 (targets of edges are calls)
     is_weight = operator_of(target.operation.function).role(edge.port) == "weight"
     return min(most, _BYTE - 1) if is_weight and hardware.saturating_sums else most
 

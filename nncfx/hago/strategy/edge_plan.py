@@ -1,4 +1,4 @@
-"""From bits and thresholds to what happens to every tensor on its way: scales, widths, clips."""
+"""Converts bits and thresholds to the processing of every tensor: scales, widths, clips."""
 
 import math
 import operator
@@ -22,7 +22,7 @@ from nncfx.operators import operation_kind, operator_of
 from nncfx.targets import DTYPES, Descriptor, Hardware
 
 _NARROW: Final = 8
-"""Kernels whose output has at most so many bits sum in the accumulator and requantize at last."""
+"""Kernels with outputs of at most this many bits sum in the accumulator and requantize last."""
 
 _WIDEST: Final = 32
 _REORDERING: Final = ("pad", "slice", "transpose", "view")
@@ -30,16 +30,16 @@ _REORDERING: Final = ("pad", "slice", "transpose", "view")
 
 @dataclass(frozen=True, kw_only=True)
 class EdgePlan:
-    """What happens to one tensor between its producer and an input port of its consumer.
+    """The processing of a tensor between its producer and an input port of its consumer.
 
     Attributes:
-        in_scale: Of the integers that arrive; None where floats do.
-        in_bits: Width of the register that they come in.
-        overflows: Whether they may be too large for it, and are wrapped around.
-        out_scale: Of the integers that are wanted; None where floats are.
-        largest: The clip: integers end at plus and minus this.
-        factor: From the scale that arrives to the one wanted; None where both are the same, and
-            where floats arrive or are wanted.
+        in_scale: Scale of arriving integers; None if floats arrive.
+        in_bits: Width of the register in which they arrive.
+        overflows: Whether they can be too large for it, and are wrapped around.
+        out_scale: Scale of the required integers; None if floats are required.
+        largest: The clip: integers are limited to plus and minus this.
+        factor: From the arriving scale to the required one; None if both are equal, and if floats
+            arrive or are required.
     """
 
     in_scale: Tensor | None = None
@@ -51,13 +51,13 @@ class EdgePlan:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the integers that arrive are those that are wanted."""
+        """Whether the arriving integers are used unchanged."""
         return self.in_scale is not None and self.out_scale is not None and self.factor is None
 
 
 @dataclass(frozen=True)
 class BiasPlan:
-    """How a bias is rounded: to the scale of the sums it is added to, clipped to their width."""
+    """How to round a bias: to the scale of the sums it is added to, clipped to their width."""
 
     scale: Tensor
     largest: int
@@ -65,13 +65,13 @@ class BiasPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens on every edge of a graph.
+    """The processing of every edge of a graph.
 
     Attributes:
-        edges: Edge number to what happens there; an edge without an entry carries floats.
+        edges: Edge number to its plan; an edge without an entry carries floats.
         outputs: Call number to how its integers become the floats that the model returns.
         biases: Call number to how its bias is rounded.
-        descriptors: Call number to the descriptor by which it is computed.
+        descriptors: Call number to the descriptor that computes it.
         first_scales: Call number to the scale of its first input.
     """
 
@@ -84,7 +84,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Integers:
-    """What a call puts out: integers of `scale`, in `bits`, up to `largest` before wrapping."""
+    """The output of a call: integers of `scale`, in `bits`, up to `largest` before wrapping."""
 
     scale: Tensor
     bits: int
@@ -108,17 +108,16 @@ class _Integers:
 
 
 def make_plan(graph: QuantGraph, hardware: Hardware, strategy: Strategy) -> Plan:
-    """Return what `strategy` says happens on every edge of `graph`.
+    """Return the plan of every edge of `graph` for `strategy`.
 
     Raises:
-        CompressionError: the strategy is of another shape than the graph, or no descriptor is
-            wide enough.
+        CompressionError: the strategy does not fit the graph, or no descriptor is wide enough.
     """
     return Planner(graph, hardware).plan(strategy)
 
 
 def has_channel_scales(graph: QuantGraph, number: int) -> bool:
-    """Return whether the edge carries a weight that may have a scale per output channel."""
+    """Return whether the edge carries a weight that can have a scale per output channel."""
     edge = graph.edges[number]
     operation = graph.nodes[edge.target].operation
     row = operator_of("" if operation is None else operation.function)
@@ -127,10 +126,10 @@ def has_channel_scales(graph: QuantGraph, number: int) -> bool:
 
 
 class Planner:
-    """Makes plans for one graph and hardware, one after the other.
+    """Creates plans for one graph and hardware, one after the other.
 
-    Calls of which a strategy says the same as the one before are planned alike: their part of
-    the plan is the same objects. A search changes few edges at a time.
+    For calls that a strategy does not change, the plan reuses the same objects as the previous
+    plan. A search changes few edges at a time.
     """
 
     def __init__(self, graph: QuantGraph, hardware: Hardware) -> None:
@@ -139,11 +138,12 @@ class Planner:
         self._forget()
 
     def plan(self, strategy: Strategy) -> Plan:
-        """Return what `strategy` says happens on every edge.
+        """Return the plan of every edge for `strategy`.
 
         Raises:
-            CompressionError: the strategy is of another shape than the graph, has bits or
-                thresholds out of range, or no descriptor is wide enough.
+            CompressionError: the strategy does not fit the graph, has bits or thresholds out of
+                range,
+                or no descriptor is wide enough.
         """
         graph, topology = self._graph, strategy.topology
         _check(graph, strategy)
@@ -229,7 +229,7 @@ class Planner:
         return self._produced.get(self._graph.edges[edge].source)
 
     def _register(self, number: int) -> int:
-        """Return the width of what the call puts out: that of its input if nothing changes it."""
+        """Return the width of the call's output: that of its input if values do not change."""
         kept = [one for one in self._graph.incoming[number] if self._edges[one].is_kept]
         if kept:
             return self._edges[kept[0]].in_bits
@@ -250,8 +250,8 @@ class Planner:
         ]
         given = rectified_scales(operation.function, arriving, asked)
         if operation_kind(operation.function) in _REORDERING and (given[0].ndim or is_described):
-            # a scale per channel does not survive a reordering of channels, nor does a sum fit
-            # into what the hardware moves
+            # a scale per channel does not survive a reordering of channels, and a sum does not fit
+            # into the dtypes that the hardware moves
             return asked
         return given
 
@@ -279,9 +279,9 @@ class Planner:
         if threshold.ndim:
             if has_channel_scales(self._graph, number):
                 operation = self._graph.nodes[edge.target].operation
-                assert operation is not None  # noqa: S101 (edges lead into calls)
+                assert operation is not None  # noqa: S101 (targets of edges are calls)
                 weight = operation.inputs[1]
-                assert weight is not None  # noqa: S101 (it is what the edge carries)
+                assert weight is not None  # noqa: S101 (the edge carries it)
                 threshold = threshold.view(-1, *[1] * (len(weight.shape) - 1))
             else:
                 threshold = threshold.amax()
@@ -293,7 +293,7 @@ class Planner:
 
 
 def _check(graph: QuantGraph, strategy: Strategy) -> None:
-    """Refuse what fits no graph, and what is no strategy of this one."""
+    """Refuse a strategy that is malformed, or does not fit this graph."""
     for place, bits in enumerate(strategy.bits):
         if bits not in range(FEWEST_BITS, MOST_BITS + 1):
             raise CompressionError(
@@ -318,6 +318,7 @@ def _check(graph: QuantGraph, strategy: Strategy) -> None:
     for name, found, wanted, what in counts:
         if found != wanted:
             raise CompressionError(
-                f"The strategy has {found} {name}, and the graph has {wanted} {what}: it is of "
-                "another model or written by hand. Use the strategy that the search returned."
+                f"The strategy has {found} {name}, and the graph has {wanted} {what}: it belongs "
+                "to another model or was written by hand. Use the strategy that the search "
+                "returned."
             )

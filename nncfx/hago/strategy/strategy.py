@@ -1,4 +1,4 @@
-"""A strategy: what is quantized, with how many bits, up to which thresholds."""
+"""A strategy: what is quantized, with how many bits, and up to which thresholds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from nncfx.targets import Hardware
 
 FEWEST_BITS: Final = 2
 MOST_BITS: Final = 32
-"""What integers have at least, with a sign, and at most."""
+"""The most bits of an integer; the fewest are 2, including the sign."""
 
 _Positive: TypeAlias = Annotated[float, Limits(above=0)]
 Threshold: TypeAlias = _Positive | Annotated[tuple[_Positive, ...], Limits(min_items=1)]
-"""The largest magnitude that is represented: one, or one per output channel of a weight."""
+"""The largest represented magnitude: one, or one per output channel of a weight."""
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """Everything that turns a model into a quantized one on a given hardware.
+    """Everything needed to quantize a model for a given hardware.
 
     Attributes:
-        model_hash: Of the graph it was found for.
+        model_hash: Of the graph that it was found for.
         topology: What is quantized.
         bits: Of every quantized edge, in order.
         thresholds: Of every node's output, in order.
@@ -45,18 +45,18 @@ class Strategy:
         """Return the strategy that `to_json` wrote.
 
         Raises:
-            StorageError: `record` is no strategy.
+            StorageError: `record` is not a strategy.
         """
         try:
             return decode(cls, record)
         except StorageError as error:
             raise StorageError(
-                f"This is no strategy: {error} Give what nncfx.hago wrote."
+                f"This is not a strategy: {error} Give what nncfx.hago wrote."
             ) from error
 
 
 def require_inputs(graph: object, hardware: object) -> None:
-    """Return if these are a graph and a description of hardware.
+    """Check that these are a graph and a hardware description.
 
     Raises:
         ArgumentError: one is something else, such as a model or the name of a hardware.
@@ -74,7 +74,7 @@ def require_inputs(graph: object, hardware: object) -> None:
 
 
 def require_hash(strategy: Strategy, model_hash: int) -> None:
-    """Return if `strategy` was found for the model with this hash.
+    """Check that `strategy` was found for the model with this hash.
 
     Raises:
         CompressionError: it was found for another model, or for other weights of this one.

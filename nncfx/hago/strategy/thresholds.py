@@ -1,4 +1,4 @@
-"""Thresholds of every node, from statistics that are collected once."""
+"""Thresholds of all nodes, from statistics that are collected once."""
 
 import math
 import operator
@@ -34,10 +34,10 @@ THRESHOLD_METHODS: Final[Mapping[str, RangeRequest]] = MappingProxyType(
         "quantile_range": RangeRequest(method="percentile", low=0.0, high=99.99),
     }
 )
-"""Hago's estimates by name, as ranges of which the larger end is the threshold.
+"""Hago's estimates by name, as ranges whose larger end is the threshold.
 
-Means are those of batches. "power2_range" is rounded up to a power of two, and "quantile_range" is
-the upper end alone, where that is positive.
+Means are taken over batches. "power2_range" is rounded up to a power of two, and "quantile_range"
+is the upper end alone, if it is positive.
 """
 
 
@@ -49,14 +49,14 @@ def estimate_thresholds(
 ) -> tuple[Threshold, ...]:
     """Return the threshold of every node of `graph`, from a few hundred samples in `batches`.
 
-    A parameter's is its largest magnitude, per output channel where it is the weight of
-    convolutions and linear layers only and the hardware has scales per channel. A node that puts
-    out no floats has 1. `method`, a name of `THRESHOLD_METHODS`, is for inputs and results of
+    For a parameter it is the largest magnitude, per output channel if it is only used as a weight
+    of convolutions and linear layers and the hardware has scales per channel. Nodes that do not
+    output floats have 1. `method`, a name in `THRESHOLD_METHODS`, applies to inputs and results of
     operations; with "power2_range" weights are rounded up to powers of two as well.
 
     Raises:
-        ArgumentError: there is no such method, or no batch.
-        CompressionError: an operation puts out NaN or infinity.
+        ArgumentError: the method is unknown, or there is no batch.
+        CompressionError: an operation outputs NaN or infinity.
     """
     require_known("threshold method", method, THRESHOLD_METHODS)
     ranges = _Ranges(THRESHOLD_METHODS[method])
@@ -81,7 +81,7 @@ def estimate_thresholds(
 
 
 class _Ranges:
-    """Follows a forward and keeps what each node puts out, a batch as one example."""
+    """Follows a forward and collects the outputs of each node, a batch as one example."""
 
     def __init__(self, request: RangeRequest) -> None:
         self.found: dict[str, TensorStatistic] = {}
@@ -100,7 +100,7 @@ class _Ranges:
             self._see(call.operation.address, tensors_in(call.result))
 
     def on_output(self, tensor: Tensor) -> None:
-        """Nothing: an output is some node's."""
+        """Ignore an output: it is the output of a node."""
 
     def _see(self, name: str, tensors: Sequence[Tensor]) -> None:
         floats = [one.flatten() for one in tensors if one.is_floating_point() and one.numel()]
@@ -108,14 +108,13 @@ class _Ranges:
             return
         statistic = self.found.setdefault(name, statistic_for(self._request))
         together = torch.cat(floats)
-        # of one example with many numbers a histogram would count some
+        # a histogram would subsample one example with many numbers
         statistic.update(together if isinstance(statistic, Histogram) else together[None])
         if statistic.has_nan:
             raise CompressionError(
-                f"'{name}' puts out values from {float(statistic.low)} to "
-                f"{float(statistic.high)} on the calibration data; what is not finite has no "
-                "threshold. Give data on which the model works, or leave the operation that gives "
-                "them in float."
+                f"'{name}' returns values from {float(statistic.low)} to {float(statistic.high)} "
+                "on the calibration data; what is not finite has no threshold. Give data on "
+                "which the model works, or leave the operation that gives them in float."
             )
 
 
@@ -152,5 +151,5 @@ def _of_constant(
 def _rounded(value: float, *, rounded: bool) -> float:
     """Return `value`, or the least power of two that is not below it; 1 for 0."""
     mantissa, exponent = math.frexp(value or 1.0)
-    # of a power of two the mantissa is a half
+    # the mantissa of a power of two is 1/2
     return math.ldexp(1.0, exponent - (mantissa == 1 / 2)) if rounded else value or 1.0

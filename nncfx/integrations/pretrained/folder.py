@@ -1,4 +1,4 @@
-"""Save a thinned or quantized model of transformers as a folder, and load it again."""
+"""Saves a thinned or quantized transformers model as a folder, and loads it."""
 
 import copy
 import logging
@@ -31,32 +31,32 @@ def save_pretrained(
     *,
     example_inputs: ExampleInputs | None = None,
 ) -> Path:
-    """Write a compressed model of transformers into `folder`; return the path of its weights.
+    """Write a compressed transformers model into `folder`; return the path of its weights.
 
-    Where a config of the model's class has the widths that are left (every layer lost the same
-    number of neurons or heads), the folder is an ordinary one of transformers: `config.json` with
-    these widths and `model.safetensors`, which any `from_pretrained` reads without nncfx. Else,
-    and for quantized models, `config.json` has the original widths and `nncfx.safetensors` the
-    weights (integers where they are quantized) with what was removed; `from_pretrained` of this
-    module reads both kinds.
+    If a config of the model's class can express the remaining widths (every layer lost the same
+    number of neurons or heads), the folder is an ordinary transformers folder: `config.json` with
+    these widths and `model.safetensors`, which any `from_pretrained` reads without nncfx.
+    Otherwise, and for quantized models, `config.json` has the original widths and
+    `nncfx.safetensors` the weights (integers if they are quantized) with a description of what was
+    removed; `from_pretrained` of this module reads both kinds.
 
     Args:
-        model: What `nncfx.thin`, `quantize`, `quantize_weights` or `controller.strip()` returned,
+        model: The result of `nncfx.thin`, `quantize`, `quantize_weights` or `controller.strip()`,
             or a plain model. Masks are baked in.
-        folder: Made if it is not there. Files of the same names are replaced.
-        example_inputs: Inputs on which a model of the new widths has to agree, before its config
-            is written; by default those of transformers (`model.dummy_inputs`), or those that the
+        folder: Created if missing. Files of the same names are replaced.
+        example_inputs: Inputs on which a model of the new widths must agree before its config is
+            written; by default those of transformers (`model.dummy_inputs`), or those that the
             model was wrapped with.
 
     Raises:
-        ArgumentError: `model` is none of transformers.
-        StorageError: A file cannot be written; else as `nncfx.save`.
+        ArgumentError: `model` is not a transformers model.
+        StorageError: A file cannot be written; or as for `nncfx.save`.
         MissingExtraError: transformers is not installed.
     """
     if not isinstance(model, _package().PreTrainedModel):
         raise ArgumentError(
-            f"The first argument is a {type(model).__name__}, no model of transformers (with a "
-            "config). nncfx.save(path, model) saves any module."
+            f"The first argument is a {type(model).__name__}, not a model of transformers (with "
+            "a config). nncfx.save(path, model) saves any module."
         )
     place = Path(folder)
     left = finished(model)
@@ -79,13 +79,13 @@ def save_pretrained(
             plain.save_pretrained(draft)
         written = {one.name for one in draft.iterdir()}
     for one in (*place.glob("model*.safetensors*"), place / _FILE):
-        if one.name not in written:  # of an earlier save: of another model
+        if one.name not in written:  # written by an earlier save of another model
             one.unlink(missing_ok=True)
     return path
 
 
 def _write(left: nn.Module, model: Any, folder: Path) -> None:  # noqa: ANN401 (a class of each model)
-    """Write what is left of `model`, with the config of all its widths."""
+    """Write the remaining part of `model`, with the config of its original widths."""
     config = copy.deepcopy(model.config)
     config.architectures = [original_class(model).__name__]
     config.save_pretrained(folder)
@@ -103,21 +103,22 @@ def from_pretrained(
     """Return the model that `save_pretrained` wrote into `folder`, in eval mode.
 
     Args:
-        folder: On this machine.
-        model_class: The class of the model; by default that of transformers which the config
-            names. A class of your own has to be given: nothing of the folder is executed.
-        example_inputs: With which to trace a quantized model; made from recorded shapes if absent.
+        folder: A local folder.
+        model_class: The class of the model; by default the transformers class named in the config.
+            Your own class has to be given, since no code in the folder is executed.
+        example_inputs: Inputs for tracing a quantized model; by default built from recorded
+            shapes.
 
     Raises:
-        StorageError: There is no such folder or config, the config names no class of
-            transformers, or the weights are damaged or of another model.
+        StorageError: There is no such folder or config, the config does not name a transformers
+            class, or the weights are damaged or belong to another model.
         MissingExtraError: transformers is not installed.
     """
     package = _package()
     place = Path(folder)
     if not (place / "config.json").is_file():
         raise StorageError(
-            f"'{place}' holds no config.json, so it is no folder that save_pretrained wrote."
+            f"'{place}' holds no config.json, so save_pretrained has not written it."
         )
     config = package.AutoConfig.from_pretrained(place)
     known = model_class or _class_of(config, place)
@@ -143,7 +144,7 @@ def _class_of(config: Any, place: Path) -> type[nn.Module]:  # noqa: ANN401 (a c
     return found
 
 
-def _package() -> Any:  # noqa: ANN401 (the package makes its names as they are asked for)
+def _package() -> Any:  # noqa: ANN401 (the package creates its names on access)
     with needing("transformers", "transformers", "saving and loading its models"):
         import transformers
     return transformers

@@ -1,4 +1,4 @@
-"""Find the config of transformers that has the widths of a thinned model."""
+"""Finds the transformers config with the widths of a thinned model."""
 
 import copy
 from collections.abc import Iterator, Mapping
@@ -20,36 +20,37 @@ from nncfx.tracing.hooks.dynamic_class import original_class
 __all__ = ["with_widths"]
 
 Config: TypeAlias = Any
-"""A config of transformers."""
+"""A transformers config."""
 
 Facts: TypeAlias = Mapping[tuple[str, str], object]
-"""What makes two models of a class compute alike, but for their weights: by module and name."""
+"""What makes two models of a class equal except for weights: by module and name."""
 
 _SHAPE: Final = "its shape"
 _ATTEMPTS: Final = 3
-"""Where two fields give the same shapes, such as heads and their width, the next one is tried."""
+"""If two fields give the same shapes, such as heads and their width, the next one is tried."""
 
 
 @dataclass(frozen=True)
 class _Change:
-    """One field of a config, or of a config in it, and its new value."""
+    """One field of a config, or of a nested config, and its new value."""
 
     path: tuple[str, ...]
     value: int
 
 
 def with_widths(model: nn.Module, example_inputs: ExampleInputs | None) -> Any:  # noqa: ANN401 (of transformers)
-    """Return a plain model of the same class that computes what `model` does, from a config.
+    """Return a plain model of the same class that computes as `model` does, from a config.
 
-    Fields of the config are narrowed one after the other, each time the one that leaves the
-    fewest shapes and sizes different; the models are built without memory. At the end both run.
+    Fields of the config are narrowed one after the other, each time the field that leaves the
+    fewest shapes and sizes different; the models are built without memory. Finally both are run.
 
     Args:
-        model: Without hooks; of transformers.
-        example_inputs: On which they have to agree bit for bit; `model.dummy_inputs` if absent.
+        model: A transformers model without hooks.
+        example_inputs: Inputs on which they must agree bit for bit; by default
+            `model.dummy_inputs`.
 
     Returns:
-        None where no config has these widths, or the models differ.
+        None if no config has these widths, or the models differ.
     """
     if isinstance(model, NNCFNetwork):
         example_inputs = model.nncf.example_inputs if example_inputs is None else example_inputs
@@ -73,7 +74,7 @@ def with_widths(model: nn.Module, example_inputs: ExampleInputs | None) -> Any: 
 def _narrowing(
     kind: type[nn.Module], config: Config, wanted: Facts, banned: set[tuple[str, ...]]
 ) -> list[_Change] | None:
-    """Return changes of `config` that lead to all shapes; None where there are none."""
+    """Return changes of `config` that lead to all shapes; None if there are none."""
     changes: list[_Change] = []
     found = _found(kind, config, wanted)
     while found is not None:
@@ -107,7 +108,7 @@ def _agreeing(
         inputs = model.dummy_inputs if example_inputs is None else example_inputs
         with torch.no_grad():
             expected, got = (tensors_in(run(one.eval(), inputs)) for one in (model, fresh))
-    except Exception:  # noqa: BLE001 (a model that does not take these inputs proves nothing)
+    except Exception:  # noqa: BLE001 (a model that rejects these inputs proves nothing)
         return None
     finally:
         for one, mode in modes.items():
@@ -130,11 +131,11 @@ def _facts(model: nn.Module) -> dict[tuple[str, str], object]:
 
 
 def _found(kind: type[nn.Module], config: Config, wanted: Facts) -> Facts | None:
-    """Return the facts of a model built from `config`; None where none can be built like it."""
+    """Return the facts of a model built from `config`; None if it cannot be built."""
     try:
         with torch.device("meta"):
             facts = _facts(kind(config))
-    except Exception:  # noqa: BLE001 (a config of which its own class makes no sense)
+    except Exception:  # noqa: BLE001 (the class of the config may reject it)
         return None
     return facts if facts.keys() == wanted.keys() else None
 
@@ -144,7 +145,7 @@ def _difference(found: Facts | None, wanted: Facts) -> float:
 
 
 def _ratios(found: Facts, wanted: Facts) -> set[Fraction]:
-    """Return by which factors axes and sizes became shorter."""
+    """Return the factors by which axes and sizes became shorter."""
     ratios = set[Fraction]()
     for key, old in found.items():
         new = wanted[key]

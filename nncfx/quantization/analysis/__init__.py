@@ -1,1 +1,1 @@
-"""What quantization costs in accuracy, layer by layer."""
+"""Measure the accuracy loss of quantization by layer, and limit it."""

@@ -1,4 +1,4 @@
-"""Quantize as much as accuracy allows: the layers that hurt stay in float, and are reported."""
+"""Quantize within an accuracy budget: layers that cost too much accuracy stay in float."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ _RANKING_SAMPLES = 32
 
 @dataclass(frozen=True)
 class Attempt:
-    """One model that was tried: how many layers were left in float, and its metric."""
+    """A model that was tried: its number of layers in float, and its metric."""
 
     float_layers: int
     metric: float
@@ -29,14 +29,14 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class AccuracyControl:
-    """A quantized model inside its accuracy budget, and what that took.
+    """A quantized model within its accuracy budget, and the models that were tried.
 
     Attributes:
-        model: Quantized but for `float_layers`.
+        model: The model, quantized except `float_layers`.
         reference: The metric of the original model.
-        metric: That of `model`.
-        float_layers: Addresses of the layers left in float, the worst first, each with the SQNR of
-            the model's output, in dB, when it alone is quantized.
+        metric: The metric of `model`.
+        float_layers: Addresses of the layers left in float, worst first, each with the SQNR of
+            the model's output, in dB, if only this layer is quantized.
         attempts: All models that were tried, in order.
     """
 
@@ -67,32 +67,32 @@ def quantize_with_accuracy_control(
     ignored_scopes: Sequence[str] = (),
     **options: Any,  # noqa: ANN401 (as quantize takes them)
 ) -> AccuracyControl:
-    """Quantize a copy of `model`, with as many layers in float as the metric asks for.
+    """Quantize a copy of `model`, leaving layers in float if the metric requires it.
 
-    If the metric of the quantized model is too low, layers are ranked by what the output loses
-    when one of them alone is quantized, and the worst are left in float: 1, 2, 4, ... until the
-    metric is inside the budget, then as few as bisection finds. That takes more layers to be
-    no worse than fewer, as they mostly are. Every count is a fresh model, calibrated and
-    evaluated.
+    If the metric of the quantized model is too low, layers are ranked by the error of the output
+    if only one of them is quantized, and the worst are left in float: 1, 2, 4, ... until the
+    metric is within the budget, then as few as bisection finds. This assumes that more layers in
+    float are not worse than fewer, which usually holds. For each number of layers a new copy is
+    calibrated and evaluated.
 
     Args:
         model: A trained model without quantizers; it is not changed.
-        calibration_batches: As `quantize` takes them; all are held in memory.
-        evaluate: Returns the metric of a model, higher is better; also of the original one.
-        max_drop: By how much the metric may be lower than that of `model`, in its units.
-        ignored_scopes: What stays in float in any case.
-        options: Of `quantize`, but for `inplace`.
+        calibration_batches: As in `quantize`; all are held in memory.
+        evaluate: Returns the metric of a model, higher is better; also called with the original.
+        max_drop: How far the metric can fall below that of `model`, in its units.
+        ignored_scopes: Operations that always stay in float.
+        options: Options of `quantize`, except `inplace`.
 
     Raises:
-        ArgumentError: `max_drop` is negative, `inplace` is asked for, `evaluate` returns no
-            number, or NaN for the original model; or as in `quantize`.
+        ArgumentError: `max_drop` is negative, `inplace` is true, `evaluate` does not return a
+            number, or returns NaN for the original model; or as in `quantize`.
         CompressionError: the metric stays too low with all layers but one in float; or as in
             `quantize`.
     """
     if not max_drop >= 0:
         raise ArgumentError(
-            f"max_drop is {max_drop}; it is what the metric may lose and not negative. Write 0.01 "
-            "for one point of an accuracy in [0, 1]."
+            f"max_drop is {max_drop}; it is how much the metric may lose and is at least 0. "
+            "Write 0.01 for one point of an accuracy in [0, 1]."
         )
     if options.get("inplace"):
         raise ArgumentError(
@@ -103,8 +103,8 @@ def quantize_with_accuracy_control(
     reference = metric_of(evaluate, model)
     if math.isnan(reference):
         raise ArgumentError(
-            "evaluate returned nan for the model in float, to which nothing compares. Look at "
-            "the metric, and at the data that it sees."
+            "evaluate returned nan for the model in float, and nothing can be compared with "
+            "that. Look at the metric, and at the data that it sees."
         )
     tried: dict[int, tuple[NNCFNetwork, float]] = {}
 
@@ -137,14 +137,14 @@ def quantize_with_accuracy_control(
 
 
 def _ranked(network: NNCFNetwork, batches: Iterable[Any]) -> dict[str, float]:
-    """Return the SQNR of the output with each layer alone quantized, the worst first."""
+    """Return the SQNR of the output if only one layer is quantized, by layer, worst first."""
     inputs = calibration_inputs(batches, network, _RANKING_SAMPLES)
     found = layer_sensitivities(network, inputs)
     return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
 def _fewest(is_enough: Callable[[int], bool], most: int) -> int:
-    """Return the least count in 1 to `most` that is enough, found by doubling; -1 without any."""
+    """Return the least count in 1 to `most` that is enough, by doubling and bisection, or -1."""
     low, high = 0, 1
     while high <= most and not is_enough(high):
         low, high = high, min(2 * high, most) if high < most else most + 1

@@ -1,4 +1,4 @@
-"""Widths for many tensors under one budget, solved exactly."""
+"""Choose the widths of many tensors under one budget by an integer program."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 from nncfx.errors import ArgumentError, SearchError, needing
 
 WidthTable: TypeAlias = Sequence[Mapping[int, float]]
-"""For every place that has a width, a number for each of its choices of bits."""
+"""For each place that has a width, a number for each choice of bits."""
 
 _LARGEST: Final = 1e4
-"""To what harms are scaled: the solver stops 1e-6 short of the best, in their unit."""
+"""Harms are scaled to this maximum, since the solver's tolerance is 1e-6 in their unit."""
 
 
 def allocate_bits(
@@ -18,17 +18,17 @@ def allocate_bits(
 ) -> tuple[int, ...]:
     """Return the bits with the least total harm whose total cost is within `budget`.
 
-    Solved exactly, as an integer program with one binary variable per place and choice.
+    An integer program with one binary variable per place and choice is solved exactly.
 
     Args:
-        choices: The bits that each place may have.
-        harms: What each choice does harm; it adds up over places.
-        costs: What each choice costs.
-        budget: The most that all choices together may cost.
+        choices: The bits that each place can have.
+        harms: The harm of each choice; harms add up over places.
+        costs: The cost of each choice.
+        budget: The largest total cost.
 
     Raises:
         ArgumentError: a choice has no finite harm or cost.
-        SearchError: nothing is that cheap.
+        SearchError: all choices exceed the budget.
         MissingExtraError: SciPy is not installed.
 
     >>> allocate_bits([(8, 4), (8, 4)], [{8: 0, 4: 5}, {8: 0, 4: 1}],

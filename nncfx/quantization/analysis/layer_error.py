@@ -1,4 +1,4 @@
-"""How much each quantizer and each layer of a quantized model changes, in decibels."""
+"""Measure the error of each quantizer and each layer of a quantized model, in decibels."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 class TensorError(NamedTuple):
-    """How far one tensor of a quantized model is from what it should be.
+    """The error of one tensor of a quantized model.
 
     Attributes:
-        name: Where the quantizer stands, or the address of the layer.
-        role: "weight" and "activation" tell of one quantizer's rounding and clipping alone;
-            "layer" of a layer's output, by all quantization up to there.
+        name: The site of the quantizer, or the address of the layer.
+        role: "weight" and "activation" for the rounding and clipping of one quantizer only;
+            "layer" for the output of a layer, with all quantization up to there.
         bits: Width of the quantizer's integers; `None` for a layer.
         sqnr_db: 10 log10 of the energy of the tensor over that of its error; infinite without
             error.
@@ -54,17 +54,17 @@ _HEAD: Final = ("tensor", "kind", "bits", "SQNR dB")
 
 @dataclass(frozen=True)
 class ErrorReport:
-    """The errors of a quantized model on some data: `print` gives text, `rich.print` a table.
+    """The errors of a quantized model on some data; `print` shows text, `rich.print` a table.
 
     Attributes:
-        tensors: First the quantizers, in the order of the model's hooks, then the layers, in
-            execution order.
+        tensors: The quantizers in the order of the model's hooks, then the layers in execution
+            order.
     """
 
     tensors: tuple[TensorError, ...]
 
     def worst(self, count: int = 10) -> "ErrorReport":
-        """Return the `count` tensors with the largest errors, the worst first."""
+        """Return a report of the `count` tensors with the largest errors, worst first."""
         return ErrorReport(tuple(sorted(self.tensors, key=lambda one: one.sqnr_db)[:count]))
 
     @override
@@ -92,19 +92,19 @@ class ErrorReport:
 def quantization_errors(
     model: NNCFNetwork, batches: Iterable[Any], *, reference: torch.nn.Module | None = None
 ) -> ErrorReport:
-    """Return what quantization changes, quantizer by quantizer and layer by layer.
+    """Return the quantization error of each quantizer and each layer.
 
-    Each batch runs twice, in float and quantized. A quantizer that stands at several sites is
-    named after the first.
+    Each batch runs twice, in float and quantized. A quantizer with several sites is named after
+    the first.
 
     Args:
-        model: With quantizers, calibrated. It runs in evaluation mode and is not changed.
-        batches: At least one, each in a form that `quantize` takes, such as of input and label.
-        reference: The model before it was quantized. Without it, weights that were rounded in
-            place (by GPTQ, or learned) count as they are, without the error of their rounding.
+        model: With calibrated quantizers; it runs in evaluation mode and is not changed.
+        batches: At least one, each in a form that `quantize` takes, such as input and label.
+        reference: The model before it was quantized. Without it, the rounding error of weights
+            that were rounded in place (by GPTQ, or learned) is not included.
 
     Raises:
-        ArgumentError: there are no batches, one is of an unknown form, or `reference` has other
+        ArgumentError: there are no batches, one has an unknown form, or `reference` has other
             parameters.
     """
     values = {} if reference is None else _values_of(reference, model)
@@ -134,7 +134,7 @@ def quantization_errors(
 
 
 def _values_of(reference: torch.nn.Module, model: NNCFNetwork) -> dict[str, Tensor]:
-    """Return the parameters of `reference` by name, which are those of `model`."""
+    """Return the parameters of `reference` by name; `model` must have the same names."""
     stored = {name: one.shape for name, one in model.named_parameters()}
     values = {name: one.detach() for name, one in reference.named_parameters()}
     for name, one in values.items():
@@ -151,7 +151,7 @@ def _values_of(reference: torch.nn.Module, model: NNCFNetwork) -> dict[str, Tens
 def _watching(
     energies: dict[Quantizer, Energies], exact: Mapping[Quantizer, Tensor]
 ) -> Iterator[None]:
-    """Show what quantizers take, or what is in `exact`, and give until the end of the block."""
+    """Record inputs, or the tensors in `exact`, and outputs of quantizers inside the block."""
 
     def note(module: torch.nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         if isinstance(module, Quantizer) and module.is_active:
@@ -164,13 +164,13 @@ def _watching(
 
 
 def layer_sensitivities(model: NNCFNetwork, batches: Iterable[ExampleInputs]) -> dict[str, float]:
-    """Return by address the SQNR of the model's output with that layer alone quantized, in dB.
+    """Return the SQNR of the model's output in dB if only one layer is quantized, by address.
 
-    The lower, the more the layer hurts. The model runs on all batches once per layer, and once
-    in float; a few dozen examples are enough for a ranking.
+    A low value means that the layer is sensitive. The model runs on all batches once per layer,
+    and once in float; a few dozen examples are enough for a ranking.
 
     Args:
-        model: With quantizers, calibrated. It runs in evaluation mode and is not changed.
+        model: With calibrated quantizers; it runs in evaluation mode and is not changed.
         batches: Inputs of the model, at least one.
 
     Raises:
@@ -185,7 +185,7 @@ def output_errors(
     batches: Iterable[ExampleInputs],
     groups: Mapping[str, frozenset[Quantizer]],
 ) -> dict[str, Energies]:
-    """Return what each group of quantizers alone does to the model's outputs, by its name.
+    """Return the error of the model's outputs for each group of quantizers alone, by its name.
 
     Raises:
         ArgumentError: there are no batches.
@@ -204,7 +204,7 @@ def output_errors(
 
 
 def _outputs(model: NNCFNetwork, batches: Iterable[ExampleInputs]) -> list[Tensor]:
-    """Return the floating tensors that the model returns for all batches."""
+    """Return the float tensors that the model returns for all batches."""
     kept: list[Tensor] = []
 
     def keep(module: torch.nn.Module, args: Any, output: Any) -> None:  # noqa: ANN401 (any model)

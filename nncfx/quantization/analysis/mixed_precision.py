@@ -1,4 +1,4 @@
-"""Weights of several widths: each as narrow as a budget asks, where it harms the outputs least."""
+"""Mixed precision: choose the width of each weight for the least error within a budget."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,21 +25,21 @@ from nncfx.quantization.weight_only import quantize_weights
 
 _BYTE: Final = 8
 _CLOSE: Final = 0.01
-"""Sizes this near to each other are not told apart."""
+"""The search ends at this relative difference of sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MixedPrecision:
-    """A model whose weights have several widths, and what that took.
+    """A model whose weights have several widths, and the models that were tried.
 
     Attributes:
-        model: Quantized.
-        bits: Of each weight, by the name of its parameter.
-        harms: What each width of each weight alone does to the outputs: the energy of their error
-            over their own.
-        size_bytes: Of all parameters: integers at their bits, scales and what stays in float.
+        model: The quantized model.
+        bits: Width of each weight, by name of its parameter.
+        harms: For each width of each weight alone, the energy of the outputs' error over that of
+            the outputs.
+        size_bytes: Size of all parameters: integers at their bits, scales and float parameters.
         reference: The metric of the original model; None without `evaluate`.
-        metric: That of `model`.
+        metric: The metric of `model`; None without `evaluate`.
         attempts: Size and metric of all models that were evaluated, in order.
     """
 
@@ -77,27 +77,27 @@ def quantize_mixed(  # noqa: PLR0913 (keyword-only, a front door)
     trials: int = 8,
     **options: Any,  # noqa: ANN401 (as quantize, or quantize_weights, takes them)
 ) -> MixedPrecision:
-    """Quantize a copy of `model`, each weight at the width that the budget leaves for it.
+    """Quantize a copy of `model` with a width for each weight, chosen within a budget.
 
-    What a weight at a width does to the outputs, rounded to nearest, is measured with all else in
-    float. It is taken to add up over weights, and an integer program gives the widths with the
-    least sum whose bytes are within the budget.
+    The effect of each width of each weight on the outputs, rounded to nearest, is measured with
+    all else in float. Effects are assumed to add up over weights, and an integer program finds the
+    widths with the least sum whose size is within the budget.
 
     Args:
         model: A trained model without quantizers; it is not changed.
-        calibration_batches: As `quantize` takes them; all are held in memory.
-        budget: `Bytes(n)`: at most so many for all parameters, with the scales of the integers
-            and what stays in float; or `Points(d)`: the smallest model that is found whose metric
-            is at most `d` lower than that of `model`.
-        evaluate: Returns the metric of a model, higher is better; `Points` needs it.
-        widths: The bits that a weight may have; with `weights_only` 8 and 4.
-        weights_only: Activations stay in float, as `quantize_weights` leaves them.
-        trials: At most so many models are evaluated for `Points`.
-        options: Of `quantize`, or of `quantize_weights`, but for the bits of weights and
+        calibration_batches: As in `quantize`; all are held in memory.
+        budget: `Bytes(n)`: at most n bytes for all parameters, including scales of integers and
+            float parameters; or `Points(d)`: the smallest model found whose metric is at most `d`
+            lower than that of `model`.
+        evaluate: Returns the metric of a model, higher is better; required for `Points`.
+        widths: The bits that a weight can have; with `weights_only` 8 and 4.
+        weights_only: Leave activations in float, as in `quantize_weights`.
+        trials: Most models that are evaluated for `Points`.
+        options: Options of `quantize` or `quantize_weights`, except the bits of weights and
             `inplace`.
 
     Raises:
-        ArgumentError: a value cannot be used; or as in `quantize`.
+        ArgumentError: a value is invalid; or as in `quantize`.
         CompressionError: no widths are within the budget; or as in `quantize`.
         MissingExtraError: SciPy is not installed.
     """
@@ -122,9 +122,9 @@ def quantize_mixed(  # noqa: PLR0913 (keyword-only, a front door)
         attempts = search.attempts
         if search.smallest is None:
             raise CompressionError(
-                f"No model is within {budget}: the metric is {reference:.6g} in float, and of "
-                f"those tried {max(attempts.values()):.6g} at most. Allow more or wider weights; "
-                "quantize_with_accuracy_control leaves layers in float."
+                f"No model is within {budget}: the metric is {reference:.6g} in float, and at "
+                f"most {max(attempts.values()):.6g} among those tried. Allow more or wider "
+                "weights; quantize_with_accuracy_control leaves layers in float."
             )
         network = search.smallest
         size = parameter_bytes(network)
@@ -162,14 +162,14 @@ def _check(
         )
     if len(choices) < 2 or trials < 1:  # noqa: PLR2004 (one is no choice)
         raise ArgumentError(
-            f"There are {len(choices)} widths and {trials} trials; there is a choice from 2 "
-            "widths on, and at least 1 model has to be tried."
+            f"There are {len(choices)} widths and {trials} trials; a choice needs at least 2 "
+            "widths and 1 trial."
         )
 
 
 @dataclass(frozen=True)
 class _Copies:
-    """Makes quantized copies of a model, but for widths as `options` say."""
+    """Creates quantized copies of a model with given widths, and otherwise with `options`."""
 
     model: nn.Module
     batches: Sequence[Any]
@@ -177,13 +177,13 @@ class _Copies:
     weights_only: bool
 
     def alike(self, bits: int) -> NNCFNetwork:
-        """Return one with the same width for all weights, rounded to nearest."""
+        """Return a copy with the same width for all weights, rounded to nearest."""
         if self.weights_only:
             return self._quantized(quantize_weights, bits=bits, method="round")
         return self._quantized(quantize, weight_bits=bits, preset="fast")
 
     def mixed(self, bits: Mapping[str, int]) -> NNCFNetwork:
-        """Return one with these bits at these addresses."""
+        """Return a copy with these bits at these addresses."""
         if self.weights_only:
             wide = [address for address, one in bits.items() if one == _BYTE]
             return self._quantized(quantize_weights, bits=4, int8_scopes=wide)
@@ -234,7 +234,7 @@ class _Search:
         if size not in self.attempts:
             network = self._candidates.network(bits)
             self.attempts[size] = metric_of(self._evaluate, network)
-            if self.attempts[size] >= self._least:  # and it is smaller than the one before
+            if self.attempts[size] >= self._least:  # bisection only moves to smaller ones
                 self.smallest = network
         return self.attempts[size] >= self._least
 

@@ -1,4 +1,4 @@
-"""What each width of each weight costs and harms, and the best of them within a size."""
+"""Measure size and harm of each width of each weight, and find the best widths within a size."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ Build: TypeAlias = Callable[[Mapping[str, int]], NNCFNetwork]
 
 @dataclass(frozen=True, kw_only=True)
 class WeightWidths:
-    """A weight that has a quantizer: where it is read, what each width costs and harms."""
+    """A quantized weight: the addresses that read it, and the size and harm of each width."""
 
     addresses: frozenset[str]
     size_bytes: Mapping[int, float]
@@ -32,13 +32,13 @@ class WeightWidths:
 
 @dataclass(frozen=True, kw_only=True)
 class WidthCandidates:
-    """The models that can be had.
+    """The models that the widths of weights allow.
 
     Attributes:
-        choices: The bits of each weight, the most first.
-        weights: By the name of the parameter.
-        fixed_bytes: Of what no width changes.
-        build: Makes one.
+        choices: The bits that each weight can have, in descending order.
+        weights: The weights by name of the parameter.
+        fixed_bytes: Bytes that do not depend on widths.
+        build: Builds a model.
     """
 
     choices: tuple[int, ...]
@@ -47,11 +47,11 @@ class WidthCandidates:
     build: Build
 
     def alike(self, bits: int) -> dict[str, int]:
-        """Return one width for all."""
+        """Return the same width for all weights."""
         return dict.fromkeys(self.weights, bits)
 
     def best(self, size_bytes: int) -> dict[str, int]:
-        """Return the widths within `size_bytes` that harm least."""
+        """Return the widths within `size_bytes` with the least harm."""
         found = allocate_bits(
             [self.choices] * len(self.weights),
             [one.harms for one in self.weights.values()],
@@ -75,7 +75,7 @@ class WidthCandidates:
 def measure_widths(
     choices: Sequence[int], alike: Callable[[int], NNCFNetwork], batches: Sequence[Any]
 ) -> tuple[dict[str, WeightWidths], float]:
-    """Return what each width of each weight costs and harms, and the bytes of all else."""
+    """Return the size and harm of each width of each weight, and the bytes of the rest."""
     sizes: dict[str, dict[int, float]] = {}
     harms: dict[str, dict[int, float]] = {}
     addresses: dict[str, frozenset[str]] = {}
@@ -98,7 +98,7 @@ def measure_widths(
 
 
 def hooks_by_weight(network: NNCFNetwork) -> dict[str, frozenset[Quantizer]]:
-    """Return the quantizers of each parameter, by the first of its names that has one."""
+    """Return the quantizers of each parameter, by the first of its names with a quantizer."""
     stored = dict(network.named_parameters(remove_duplicate=False))
     names: dict[int, str] = {}
     found: dict[str, frozenset[Quantizer]] = {}
@@ -110,7 +110,7 @@ def hooks_by_weight(network: NNCFNetwork) -> dict[str, frozenset[Quantizer]]:
 
 
 def _stored_bytes(network: NNCFNetwork, name: str, hooks: frozenset[Quantizer]) -> float:
-    """Return the bytes of integers, scales in float32, and zero points as wide as the integers."""
+    """Return the bytes of integers, of scales in float32, and of zero points, with equal bits."""
     hook = next(iter(hooks))
     scales, bits = hook.scale.numel(), hook.spec.bits
     zeros = scales if hook.spec.mode == "asymmetric" else 0
@@ -118,7 +118,7 @@ def _stored_bytes(network: NNCFNetwork, name: str, hooks: frozenset[Quantizer]) 
 
 
 def parameter_bytes(network: NNCFNetwork) -> int:
-    """Return the bytes of all parameters: what is quantized as integers, else as it is."""
+    """Return the bytes of all parameters, with quantized ones as integers."""
     hooks = hooks_by_weight(network)
     packed = {
         id(network.get_parameter(name)): _stored_bytes(network, name, hooks[name])

@@ -1,1 +1,1 @@
-"""Language models compressed block by block: what one block needs is in memory, and no more."""
+"""Compress language models block by block, with little memory."""

@@ -1,4 +1,4 @@
-"""AWQ: give the weights that read large activations a finer grid, by scales folded elsewhere."""
+"""AWQ: scale weights that read large activations to a finer grid, and fold the inverse scales."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -15,14 +15,14 @@ from nncfx.quantization.preparation.smooth_quant import smoothable
 
 _SHARES: Final = tuple(number / 10 for number in range(1, 11))
 _ROWS: Final = 512
-"""Of a weight, by which the scales are chosen."""
+"""About how many rows of a weight are used to choose scales."""
 
 ScaledGroup = tuple[LayerGroup, list[Tensor]]
-"""Layers, and the parameters that make what they read: rows are its channels."""
+"""Layers, and the parameters that produce their inputs, with the channels on axis 0."""
 
 
 def scalable_groups(block: nn.Module, found: BlockLayers) -> list[ScaledGroup]:
-    """Return the groups whose inputs some parameters scale, which nothing else reads."""
+    """Return the groups whose inputs can be scaled by parameters and have no other readers."""
     producers: Mapping[frozenset[str], list[Tensor]] = {
         frozenset(one.name for one in layers): scaled
         for _, scaled, layers in smoothable(block, found.graph)
@@ -39,10 +39,10 @@ def scalable_groups(block: nn.Module, found: BlockLayers) -> list[ScaledGroup]:
 def best_scales(
     layers: Sequence[Layer], moments: Tensor, format_name: str, group_size: int | None
 ) -> Tensor:
-    """Return what to multiply the layers' inputs' weights by, i, so that rounding changes least.
+    """Return the factors, i, for the weights of each input that minimise the rounding error.
 
-    The scales are powers of the inputs' root mean squares; the exponent of 0, 0.1, ..., 1 with the
-    least change of the outputs is taken. The layers read the same, of which `moments` are i x i.
+    The factors are powers of the inputs' root mean squares; the exponents 0, 0.1, ..., 1 are tried
+    for the least change of the outputs. All layers read the same tensor, with `moments` of i x i.
 
     Source: Lin et al. 2024, AWQ, equations 4 and 5.
     """
@@ -70,7 +70,7 @@ def best_scales(
 
 @torch.no_grad()
 def scale_group(group: LayerGroup, producers: Sequence[Tensor], scales: Tensor) -> None:
-    """Multiply the layers' weights and divide what makes their inputs, channel by channel."""
+    """Multiply the layers' weights and divide the producers of their inputs, per channel."""
     for tensor in producers:
         tensor.div_(scales.to(tensor.dtype).view(-1, *[1] * (tensor.ndim - 1)))
     for layer in group.layers:

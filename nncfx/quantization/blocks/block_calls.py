@@ -1,4 +1,4 @@
-"""The blocks of a model, and what each is called with."""
+"""Find the blocks of a model, and record their calls."""
 
 import inspect
 import logging
@@ -24,7 +24,7 @@ class BlockCall:
     """One call of a block.
 
     Attributes:
-        hidden: What the blocks pass on, n x ... x d.
+        hidden: The hidden states that blocks pass on, n x ... x d.
         args: The other arguments by position.
         kwargs: The arguments by name.
     """
@@ -34,15 +34,15 @@ class BlockCall:
     kwargs: dict[str, Any]
 
     def result(self, forward: Callable[..., Any]) -> Any:  # noqa: ANN401 (of any form)
-        """Return what the forward of a block returns; what it writes to are copies.
+        """Return the result of a block's forward, called with copies of all tensors.
 
-        A state, as RWKV's, which it moves on in place, would make the next run another one.
+        A block may update a state in place, like RWKV, which would change its next run.
         """
         args, kwargs = own_tensors(((self.hidden, *self.args), self.kwargs))
         return forward(*args, **kwargs)
 
     def run(self, block: nn.Module) -> Tensor:
-        """Return what `block` passes on."""
+        """Return the hidden states that `block` passes on."""
         found = self.result(block)
         while isinstance(found, tuple | list):
             found = found[0]
@@ -50,7 +50,7 @@ class BlockCall:
         return found
 
     def named(self, block: nn.Module) -> dict[str, Any]:
-        """Return all arguments by the names that the block's forward gives them."""
+        """Return all arguments by their names in the block's forward."""
         signature = inspect.signature(block.forward)
         bound = signature.bind(self.hidden, *self.args, **self.kwargs).arguments
         rest = [
@@ -63,10 +63,10 @@ class BlockCall:
 
 
 def find_blocks(model: nn.Module, name: str | None = None) -> tuple[str, ...]:
-    """Return the names of the blocks that follow one another, in one `nn.ModuleList`.
+    """Return the names of the consecutive blocks in an `nn.ModuleList`.
 
-    Of several lists, that with most parameters is taken, and the log names the others, or that of
-    this `name`.
+    The list is that with the given `name`, or the one with most parameters; a warning names
+    others.
 
     Raises:
         ArgumentError: there is no such list.
@@ -96,7 +96,7 @@ def find_blocks(model: nn.Module, name: str | None = None) -> tuple[str, ...]:
 
 
 def _repeats(modules: nn.ModuleList | nn.Sequential) -> bool:
-    """Return whether these can be blocks: all of a class, or in a list of several that repeat."""
+    """Return whether these can be blocks: of one class, or in a list with repeated classes."""
     classes = {type(one) for one in modules}
     return len(classes) == 1 or (
         isinstance(modules, nn.ModuleList) and len(classes) < len(modules)
@@ -104,9 +104,9 @@ def _repeats(modules: nn.ModuleList | nn.Sequential) -> bool:
 
 
 def _tell_others(model: nn.Module, best: str, lists: Iterable[str]) -> None:
-    """Say which lists of blocks hold matrices beside the one that was taken."""
+    """Warn of lists of blocks with matrices other than `best`."""
     others = {best: 0}
-    for one in lists:  # what is around comes first
+    for one in lists:  # outer modules come first
         if one != best and not one.startswith(tuple(f"{seen}." for seen in others)):
             others[one] = _weights(model.get_submodule(one))
     shares = [
@@ -116,14 +116,14 @@ def _tell_others(model: nn.Module, best: str, lists: Iterable[str]) -> None:
     ]
     if shares:
         _LOGGER.warning(
-            "%s has several lists of blocks. Taken is '%s', not %s. Name one by blocks= in "
-            "another call, on what this one returns.",
+            "%s has several lists of blocks. '%s' is used, not %s. Name another with blocks= in "
+            "a second call, on what this one returns.",
             *(type(model).__name__, best, shortened(shares)),
         )
 
 
 def _weights(module: nn.Module) -> int:
-    """Return how many weights the matrices of a module have."""
+    """Return the number of weights in the matrices of a module."""
     return sum(one.numel() for one in module.parameters() if one.ndim > 1)
 
 
@@ -132,16 +132,16 @@ class _AllSeen(Exception):  # noqa: N818 (no fault)
 
 
 class _Unlike(Exception):  # noqa: N818 (its text is a part of the error)
-    """Modules are called as no blocks are."""
+    """Raised if modules are not called like blocks."""
 
 
 def block_calls(
     model: nn.Module, names: Sequence[str], batches: Iterable[ExampleInputs]
 ) -> list[list[BlockCall]]:
-    """Return what each block is called with, by block and batch; the first alone runs.
+    """Return the calls of each block, by block and batch; only the first block runs.
 
-    What enters the first block is true of it alone: the others get it, too, in its place, beside
-    what else the first one returns.
+    The hidden states are correct only for the first block. The others are called with the same
+    hidden states, together with the other results of the first block.
 
     Raises:
         ArgumentError: there are no batches, the model fails on one, or the blocks do not pass on
@@ -166,7 +166,7 @@ def _recorded(
     batch: ExampleInputs,
     index: int,
 ) -> list[BlockCall]:
-    """Return one call of each block, on the batch of this number."""
+    """Return one call of each block, on the batch with this index."""
     calls: list[BlockCall] = []
     args, kwargs = as_call(batch)
     reason: Exception | None = None
@@ -176,7 +176,7 @@ def _recorded(
         except _AllSeen:
             pass
         except Exception as error:
-            # before, or in the first block: the model does not run on this batch
+            # if it fails before or in the first block, the model cannot run on this batch
             if not calls and not isinstance(error, _Unlike):
                 if isinstance(error, NNCFXError) or machine_fault(error) is not None:
                     raise
@@ -194,7 +194,7 @@ def _recorded(
 
 @contextmanager
 def _standing_in(blocks: Sequence[nn.Module], calls: list[BlockCall]) -> Iterator[None]:
-    """Note the calls of blocks, of which the first tells in what form they return."""
+    """Replace the forwards of blocks to record calls; results have the form of the first's."""
     returned: list[Any] = []
     first = blocks[0].forward
 
@@ -217,12 +217,12 @@ def _standing_in(blocks: Sequence[nn.Module], calls: list[BlockCall]) -> Iterato
         yield
     finally:
         for block in blocks:
-            vars(block).pop("forward", None)  # a block may be there twice
+            vars(block).pop("forward", None)  # a block can occur twice
 
 
 def _check_next(call: BlockCall, number: int, calls: Sequence[BlockCall]) -> None:
     if calls and call.hidden.shape != calls[0].hidden.shape:
-        raise _Unlike("what enters them differs in shape")
+        raise _Unlike("their inputs differ in shape")
     if number != len(calls):
         raise _Unlike("they run in another order")
 
@@ -236,12 +236,12 @@ def _block_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> BlockCall:
     given = [None if _is_cache(one) else one for one in args]
     hidden = given.pop(0) if given else named.pop("hidden_states", None)
     if not isinstance(hidden, Tensor):
-        raise _Unlike("what enters them first is no tensor")
+        raise _Unlike("their first input is not a tensor")
     return BlockCall(hidden.detach(), tuple(given), named)
 
 
 def _passing_on(hidden: Tensor, returned: Any) -> Any:  # noqa: ANN401 (of any form)
-    """Return what a block returned, with `hidden` in place of the first tensor."""
+    """Return the result of a block with its first tensor replaced by `hidden`."""
     if isinstance(returned, tuple | list) and returned:
         parts = [_passing_on(hidden, returned[0]), *returned[1:]]
         return parts if isinstance(returned, list) else tuple(parts)
@@ -249,10 +249,10 @@ def _passing_on(hidden: Tensor, returned: Any) -> Any:  # noqa: ANN401 (of any f
 
 
 def _is_cache(value: object) -> bool:
-    """Return whether a block that runs twice would append its keys and values to `value` twice.
+    """Return whether `value` is a cache, to which a second run would append keys and values again.
 
-    Arguments have had several names, `cache` since transformers 5.24; all of them have classes of
-    their own for it.
+    Caches are recognised by a method, because their argument has had several names (`cache` since
+    transformers 5.24) and classes.
     """
     return hasattr(value, "get_seq_length")
 
@@ -261,7 +261,7 @@ def _is_cache(value: object) -> bool:
 def advanced(
     block: nn.Module, calls: Sequence[BlockCall], following: Sequence[BlockCall]
 ) -> list[BlockCall]:
-    """Return `following` with what `block` makes of `calls` as their hidden states."""
+    """Return `following` with the results of `block` on `calls` as hidden states."""
     return [
         BlockCall(call.run(block), other.args, other.kwargs)
         for call, other in zip(calls, following, strict=True)

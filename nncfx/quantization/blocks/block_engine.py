@@ -1,4 +1,4 @@
-"""Compress the blocks of a model one after another, each on what the ones before now return."""
+"""Compress the blocks of a model one after another, each on outputs of the compressed ones."""
 
 import dataclasses
 import inspect
@@ -52,7 +52,7 @@ _METHODS: Final = ("round", "gptq", "hqq")
 _LEFT: Final = ("stay in float", " separate_experts makes such layers of experts.")
 
 BlockWork = Callable[[str, nn.Module, Sequence[BlockCall], Sequence[Tensor | None]], None]
-"""Compresses one block in place: its name, itself, its calls, and which of their rows count."""
+"""Compresses a block in place, given its name, the block, its calls, and which rows count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +60,16 @@ class WeightSettings:
     """How the linear layers of blocks are quantized.
 
     Attributes:
-        weights: The format: a name of `WEIGHT_FORMATS`.
+        weights: The format: a name in `WEIGHT_FORMATS`.
         group_size: How many weights of a row share a scale; None for whole rows.
-        method: "gptq" or "round", where the grid clips what matters least to the inputs; or
-            "hqq", which needs no data and rounds on the grid that leaves sparse errors.
-        scales: "awq" to give inputs of large magnitude a finer grid first, where a norm or a
-            linear layer makes them for linear layers alone.
-        half_scales: Round the scales of groups to float16, for files that hold no others.
+        method: "gptq" or "round", with clipping that considers the inputs; or "hqq", which needs
+            no data and rounds on grids with sparse errors.
+        scales: "awq" to first give inputs of large magnitude a finer grid, if they come from a
+            norm or a linear layer that only linear layers read.
+        half_scales: Round scales to float16, for files that support no other scales.
 
     Raises:
-        ArgumentError: a value is not admissible.
+        ArgumentError: a value is out of range, or values contradict each other.
     """
 
     weights: WeightFormat = "int4"
@@ -96,7 +96,7 @@ class WeightSettings:
 
     @property
     def needs_data(self) -> bool:
-        """Whether what layers read counts."""
+        """Whether calibration data is required."""
         return self.method != "hqq" or self.scales is not None
 
 
@@ -109,31 +109,31 @@ def quantize_blocks(
     blocks: str | None = None,
     inplace: bool = False,
 ) -> nn.Module:
-    """Return a copy of a model whose blocks hold quantized weights, calibrated in their order.
+    """Return a copy of a model with quantized weights in its blocks, calibrated one by one.
 
-    Each block sees what the quantized blocks before it return, and within a block each group of
-    layers that read the same tensor what the quantized ones before them make. Only the second
-    moments of one such group, or of some experts, are in memory at a time. Rows that an argument
-    whose name ends in "mask" leaves out do not count.
+    Each block is calibrated on the outputs of the quantized blocks before it. Within a block,
+    layers that read the same tensor form a group, and each group is calibrated on the outputs of
+    the quantized groups before it. Only the second moments of one group, or of some experts, are
+    in memory at a time. Rows masked by an argument whose name ends in "mask" are ignored.
 
     Args:
         model: Plain, on any device; its blocks follow one another in one `nn.ModuleList`.
-        batches: Inputs of the model; each is run through every block. For language models some
-            128 pieces of text as long as they are used. "hqq" without `scales` reads none.
-        settings: How.
-        rest: The format of linear layers and embeddings outside of the blocks, rounded to
-            nearest; by default they stay in float.
-        blocks: The name of the list of blocks, where several would do.
-        inplace: Quantize and return `model` itself: no memory for a copy.
+        batches: Inputs of the model; each runs through every block. For language models use about
+            128 texts of the length used in practice. "hqq" without `scales` reads none.
+        settings: Settings of the weights; defaults if None.
+        rest: The format of linear layers and embeddings outside of the blocks, which are rounded
+            to nearest; by default they stay in float.
+        blocks: The name of the list of blocks, if there are several candidates.
+        inplace: Quantize and return `model` itself, which needs no memory for a copy.
 
     Returns:
-        The model with `PackedLinear` in place of linear layers, which `nncfx.save` and
-        `export_onnx` take; `packing.unpack_weights` gives float layers with quantizers.
+        The model with `PackedLinear` instead of linear layers, for `nncfx.save` and `export_onnx`;
+        `packing.unpack_weights` converts it to float layers with quantizers.
 
     Raises:
         ArgumentError: there are no blocks or batches, a block cannot run alone, or none has a
             layer to quantize.
-        CompressionError: what a layer reads, or a weight by "hqq", is not finite.
+        CompressionError: the input of a layer, or a weight with "hqq", is not finite.
 
     Source: Frantar et al. 2023, GPTQ, section 3.3; Lin et al. 2024, AWQ; Badri and Shaji 2023,
     HQQ.
@@ -164,16 +164,16 @@ def quantize_blocks(
 
 
 def check_any_quantized(model: nn.Module, *, is_any: bool) -> None:
-    """Refuse a model of which no block has a layer that was quantized.
+    """Check that a layer in some block was quantized.
 
     Raises:
-        ArgumentError: it is one.
+        ArgumentError: no layer was.
     """
     if not is_any:
         raise ArgumentError(
             f"No layer in any block of {type(model).__name__} was quantized: none is a linear "
-            "layer that runs once on what it is called with. Use nncfx.quantization."
-            "quantize_weights, which takes any weight that an operation of the model reads."
+            "layer that runs once per forward. Use nncfx.quantization.quantize_weights, which "
+            "takes any weight that an operation of the model reads."
         )
 
 
@@ -186,11 +186,11 @@ def run_blocks(
     before: Callable[[str], None] = lambda _: None,
     after: Callable[[], None] = lambda: None,
 ) -> None:
-    """Let `work` compress block after block, in place; each sees what those before return now.
+    """Call `work` to compress each block in place, on the outputs of the compressed blocks before.
 
-    The model runs in evaluation mode on `batches`; None where the work needs no calls: it is given
-    none. `before` is called with the name of a block before it is first looked at, `after` when
-    nothing will run it any more.
+    The model runs in evaluation mode on `batches`; if they are None, `work` is called without
+    calls. `before` is called with the name of a block before its first use, `after` after its
+    last.
     """
     if batches is None:
         for name in tracked(names, "Compressing blocks"):
@@ -200,7 +200,7 @@ def run_blocks(
         return
     given = list(batches)
     with preserved(model), torch.no_grad():
-        before(names[0])  # which runs, to show what blocks return
+        before(names[0])  # this block runs, to record the form of its result
         calls = block_calls(model, names, given)
         counted = [
             _counted(model, batch, call.hidden)
@@ -219,7 +219,7 @@ def run_blocks(
 
 
 def _counted(model: nn.Module, batch: ExampleInputs, hidden: Tensor) -> Tensor | None:
-    """Return which rows of the hidden states are no padding, if an argument "...mask" says so."""
+    """Return which rows of the hidden states are not padding, by an argument "...mask", if any."""
     args, kwargs = as_call(batch)
     named = dict(zip(inspect.signature(model.forward).parameters, args, strict=False)) | kwargs
     for name, mask in named.items():
@@ -234,10 +234,10 @@ def quantize_block(
     counted: Sequence[Tensor | None],
     settings: WeightSettings,
 ) -> dict[str, IntegerTensor]:
-    """Round the linear layers of a block, in place; return their codes by name, outputs first."""
+    """Round the linear layers of a block in place; return their codes, o x i, by name."""
     if not settings.needs_data:
         return _quantize_without_data(block, settings)
-    # what has no packed form, as a router, would be rounded and yet take its whole memory
+    # layers without a packed form, such as routers, would be rounded but save no memory
     found = find_block_layers(block, calls[0], lambda one: is_turned(one) is not None)
     warn_left(block, [one.weight for group in found.groups for one in group.layers], *_LEFT)
     if settings.scales == "awq":
@@ -258,9 +258,9 @@ def quantize_block(
 def _round_group(
     group: LayerGroup, moments: Tensor | None, settings: WeightSettings, unread: list[str]
 ) -> dict[str, IntegerTensor]:
-    """Round the layers of a group by the moments of what they read; return their codes by name.
+    """Round the layers of a group by the moments of their input; return their codes by name.
 
-    Those that read nothing are added to `unread`.
+    Layers whose input is always zero or empty are added to `unread`.
     """
     spec = format_spec(settings.weights, settings.group_size, group.width)
     energies, known = None, None
@@ -271,7 +271,7 @@ def _round_group(
             unread += [one.name for one in group.layers]
             energies = None
         elif settings.method == "gptq":
-            # the inverse takes longer than all else
+            # computed once per group, because the inverse takes longer than the rest
             known = curvature(moments)
     stored: dict[str, IntegerTensor] = {}
     for layer in group.layers:
@@ -282,7 +282,7 @@ def _round_group(
 
 
 def _quantize_without_data(block: nn.Module, settings: WeightSettings) -> dict[str, IntegerTensor]:
-    """Do as `quantize_block`; linear layers are known by their class, since nothing runs."""
+    """Do the same as `quantize_block` for modules that are linear layers by their class."""
     stored: dict[str, IntegerTensor] = {}
     for name, module in block.named_modules():
         turned = is_turned(module)
@@ -311,7 +311,7 @@ def _rounded(
     energies: Tensor | None = None,
     known: Curvature | None = None,
 ) -> IntegerTensor:
-    """Return a matrix, o x i, on its grid: by its inputs' curvature, or to nearest."""
+    """Return a matrix, o x i, rounded by the curvature of its inputs, or to nearest."""
     grid = fitted_grid(
         weight,
         spec,
@@ -319,7 +319,7 @@ def _rounded(
         half_scales=settings.half_scales,
         half_quadratic=settings.method == "hqq",
     )
-    # rounded in float32, they are on the grid; in their own precision they might not be
+    # in float32, rounded values lie on the grid; in the weight's own dtype they might not
     values = weight.float()
     if known is not None:
         values = round_matrix(values, known, *grid, spec).values
@@ -336,7 +336,7 @@ def _apply_scales(
     scalable = scalable_groups(block, found)
     if not scalable:
         _warn_unscaled(type(block).__name__)
-        return  # without running the block for nothing
+        return  # no need to run the block
     all_moments = group_moments(block, [group for group, _ in scalable], calls, counted)
     for (group, producers), moments in zip(scalable, all_moments, strict=True):
         scales = best_scales(group.layers, moments, settings.weights, settings.group_size)
@@ -345,17 +345,17 @@ def _apply_scales(
 
 @cache
 def _warn_unscaled(kind: str) -> None:
-    """Say, once for all blocks of a kind, that scales were asked for and are none."""
+    """Warn, once per class of blocks, that requested scales cannot be applied."""
     _LOGGER.warning(
-        "No layer of %s takes scales of 'awq', so that it is rounded as without: nothing that "
-        "makes the layers' inputs alone has a weight to divide (Gemma's norms multiply by "
-        "1 + weight).",
+        "No layer of %s takes scales of 'awq', so it is rounded without them: nothing that "
+        "makes the layers' inputs alone has a weight to divide (Gemma's norms multiply by 1 + "
+        "weight).",
         kind,
     )
 
 
 def pack_block(block: nn.Module, stored: Mapping[str, IntegerTensor]) -> None:
-    """Replace the layers of `block` by layers of codes."""
+    """Replace the quantized layers of `block` by packed layers."""
     for name, one in stored.items():
         module = block.get_submodule(name)
         layer = packed_layer(module, one, is_by_rows=True)
@@ -364,7 +364,7 @@ def pack_block(block: nn.Module, stored: Mapping[str, IntegerTensor]) -> None:
 
 
 def _quantize_rest(model: nn.Module, weights: WeightFormat, group_size: int | None) -> None:
-    """Replace the linear layers and embeddings that are still in float."""
+    """Replace linear layers and embeddings that are still in float by packed layers."""
     for modules in owners_of_weights(model).values():
         weight = modules[0].get_parameter("weight").detach()
         if all(isinstance(one, nn.Linear | nn.Embedding) for one in modules):
@@ -373,7 +373,7 @@ def _quantize_rest(model: nn.Module, weights: WeightFormat, group_size: int | No
     left = [name for name, one in model.named_modules() if isinstance(one, nn.Embedding)]
     if left:
         _LOGGER.warning(
-            "Tables stay in float: %s. Taken are those that are looked up as torch.nn.Embedding "
-            "does it, and that no other layer shares which is not taken.",
+            "Tables stay in float: %s. Only tables are quantized that are looked up as "
+            "torch.nn.Embedding does it, and that no layer left in float shares.",
             shortened(list(map(repr, left))),
         )

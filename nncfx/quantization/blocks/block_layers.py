@@ -1,4 +1,4 @@
-"""The linear layers of a block, which of them read the same tensor, and its second moments."""
+"""Find the linear layers of a block, group them by input, and measure its second moments."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from nncfx.tracing import trace
 
 _LOGGER = logging.getLogger(__name__)
 _TOLD: Final = 0.01
-"""A larger share of a block's weights that is left is a warning in the log."""
+"""If a larger share of a block's weights is left out, the log has a warning."""
 
 
 @dataclass(frozen=True)
@@ -27,34 +27,34 @@ class LayerGroup:
     """Layers that read the same tensor, such as q, k and v.
 
     Attributes:
-        layers: In the order in which they run.
+        layers: The layers in the order in which they run.
     """
 
     layers: tuple[Layer, ...]
 
     @property
     def width(self) -> int:
-        """How many inputs each has."""
+        """Number of inputs of each layer."""
         return int(self.layers[0].rows.shape[1])
 
 
 @dataclass(frozen=True)
 class BlockLayers:
-    """A block as it was traced.
+    """A traced block.
 
     Attributes:
-        graph: Of one call.
-        groups: Of its linear layers, in the order in which they run.
+        graph: Graph of one call.
+        groups: Groups of linear layers in the order in which they run.
     """
 
     graph: NNCFGraph
     groups: tuple[LayerGroup, ...]
 
     def waves(self, *, only_energies: bool = False) -> Iterator[tuple[LayerGroup, ...]]:
-        """Yield the groups in their order, those together of which none reads what another makes.
+        """Yield the groups in order, consecutive groups that do not depend on each other together.
 
-        Of the experts of a mixture as many go together as have moments in float32 (their diagonals
-        where these `only_energies` are asked for) of no more than half of the memory of the block.
+        The number of groups yielded together, such as those of experts, is limited: their moments
+        in float32 (diagonals if `only_energies`) take at most half of the memory of the block.
         """
         held = sum(one.rows.nbytes for group in self.groups for one in group.layers)
         room = held // 2 // 4  # of float32
@@ -72,7 +72,7 @@ class BlockLayers:
             yield tuple(wave)
 
     def _above(self) -> list[int]:
-        """Return for each group the bits of those whose results it reads, by whatever way."""
+        """Return for each group a bit mask of the groups it depends on, directly or not."""
         own = {
             layer.operation.address: 1 << number
             for number, group in enumerate(self.groups)
@@ -94,9 +94,10 @@ class BlockLayers:
 def find_block_layers(
     block: nn.Module, call: BlockCall, takes: Callable[[nn.Module], bool] = lambda _: True
 ) -> BlockLayers:
-    """Return the linear layers of `block` that it `takes`, grouped by what they read in `call`.
+    """Return the linear layers of `block` that `takes` accepts, grouped by their input in `call`.
 
-    Left out are layers that run more than once, and parameters that are no module's own weight.
+    Layers that run more than once, and parameters that are not a module's own weight, are left
+    out.
     """
     graph = trace(block, call.named(block))
     layers = [
@@ -107,7 +108,7 @@ def find_block_layers(
         and takes(one.module)
     ]
     read: dict[int, list[Layer]] = {}
-    keep = []  # so that no tensor takes another one's identity
+    keep = []  # keeps tensors alive, so ids are unique
 
     def note(layer: Layer) -> Any:  # noqa: ANN401 (a hook)
         def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
@@ -125,9 +126,9 @@ def find_block_layers(
 
 
 def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str, hint: str = "") -> None:
-    """Say which matrices of a block were not `taken`, what share: they `how`.
+    """Log which matrices of a block were not `taken`, and their share; `how` says what they do.
 
-    Where stacks of matrices are among them, as those of experts, `hint` ends it.
+    `hint` is added if there are stacks of matrices among them, as of experts.
     """
     done = {id(one) for one in taken}
     matrices = {name: one for name, one in block.named_parameters() if one.ndim > 1}
@@ -137,8 +138,8 @@ def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str, hint: str = "
         share = sum(matrices[name].numel() for name in left) / total
         _LOGGER.log(
             logging.WARNING if share > _TOLD else logging.INFO,
-            "%d matrices of %s, %.1f %% of its weights, %s: %s. Taken are linear layers that "
-            "run once on what they are called with.%s",
+            "%d matrices of %s, %.1f %% of its weights, %s: %s. Only linear layers that run "
+            "once per forward are taken.%s",
             *(len(left), type(block).__name__),
             100 * share,
             *(how, shortened(list(map(repr, left)))),
@@ -147,10 +148,10 @@ def warn_left(block: nn.Module, taken: Iterable[Tensor], how: str, hint: str = "
 
 
 def warn_unread(block: nn.Module, names: Sequence[str], how: str) -> None:
-    """Say which layers of a block, if any, read nothing in any batch, and are compressed so."""
+    """Warn of layers of a block that read nothing or zeros; `how` says how they are compressed."""
     if names:
         _LOGGER.warning(
-            "%d layers of %s read nothing but zeros, or nothing, as experts that no token "
+            "%d layers of %s read nothing but zeros, or nothing, like experts that no token "
             "chooses, and are %s: %s. Calibrate with more varied data.",
             *(len(names), type(block).__name__, how, shortened(list(map(repr, names)))),
         )
@@ -177,13 +178,13 @@ class _Moments:
         self._count += len(rows)
 
     def mean(self) -> Tensor:
-        """Return it; something was added."""
+        """Return the mean; rows must have been added."""
         assert self._sum is not None  # noqa: S101 (the layer ran when its block was traced)
         return self._sum / max(self._count, 1)
 
 
 class _AllRead(Exception):  # noqa: N818 (no fault)
-    """What follows in the block is not needed."""
+    """Ends a forward of the block early."""
 
 
 @torch.no_grad()
@@ -195,14 +196,14 @@ def group_moments(
     *,
     only_energies: bool = False,
 ) -> list[Tensor]:
-    """Return the mean of x x^T over what each group reads, i x i in float32; 0 of no rows.
+    """Return the mean of x x^T over the inputs of each group, i x i in float32; 0 without rows.
 
     Args:
-        block: It runs on all calls, as far as the last of the groups.
-        groups: Of its layers.
-        calls: Of the block.
-        counted: For each call which rows of the hidden states count, n x ...; all by default.
-        only_energies: Return the diagonals, i, and make no matrices.
+        block: Runs on all calls, up to the last of the groups.
+        groups: Groups of its layers.
+        calls: Calls of the block.
+        counted: For each call, which rows of the hidden states count, n x ...; all by default.
+        only_energies: Only compute the diagonals, i.
     """
     gathered = [_Moments(only_energies=only_energies) for _ in groups]
     left: set[int] = set()

@@ -1,4 +1,4 @@
-"""Set weights of blocks to zero without training, by what the layers read: Wanda and SparseGPT."""
+"""Prune weights of blocks without training, based on layer inputs: Wanda and SparseGPT."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -28,13 +28,14 @@ class PruningSettings:
     """How the linear layers of blocks are pruned.
 
     Attributes:
-        level: Which share of the weights becomes zero, in [0, 1).
-        pattern: (n, m): of each m neighbours in a row n become zero, as in (2, 4); `level` is
-            then n / m and is not given.
-        method: "sparsegpt", where the weights that stay make up for those that go, or "wanda".
+        level: Share of the weights that become zero, in [0, 1).
+        pattern: (n, m): n of each m neighbours in a row become zero, as in (2, 4); it replaces
+            `level`, which is n / m then.
+        method: "sparsegpt", in which the remaining weights compensate the pruned ones, or "wanda".
 
     Raises:
-        ArgumentError: a value is not admissible.
+        ArgumentError: a value is out of range, or not exactly one of `level` and `pattern` is
+            given.
     """
 
     level: float | None = None
@@ -51,24 +52,25 @@ class PruningSettings:
             )
         if self.pattern is not None and not 0 < self.pattern[0] < self.pattern[1]:
             raise ArgumentError(
-                f"pattern is {self.pattern}; of m neighbours 1 to m - 1 go. Write (2, 4)."
+                f"pattern is {self.pattern}; 1 to m - 1 of m neighbours are set to zero. Write "
+                "(2, 4)."
             )
         require_known("method", self.method, PRUNINGS)
 
 
 def smallest(scores: Tensor, settings: PruningSettings) -> Tensor:
-    """Return which scores of each row are to go, in their shape; of equal ones the first.
+    """Return a mask of the smallest scores of each row, r x c; the first win ties.
 
     Args:
         scores: r x c.
-        settings: The level counts each row by itself, rounded down.
+        settings: The level applies to each row by itself, rounded down.
     """
     rows, pattern = scores, settings.pattern
     if pattern is not None:
         if scores.shape[1] % pattern[1]:
             raise ArgumentError(
-                f"Rows of {scores.shape[1]} weights are no multiple of {pattern[1]}, as the "
-                f"pattern {pattern} asks. Give a level instead."
+                f"Rows of {scores.shape[1]} weights are not a multiple of {pattern[1]}, which "
+                f"the pattern {pattern} needs. Give a level instead."
             )
         rows, count = scores.reshape(-1, pattern[1]), pattern[0]
     else:
@@ -81,7 +83,7 @@ def smallest(scores: Tensor, settings: PruningSettings) -> Tensor:
 
 @torch.no_grad()
 def wanda(weight: Tensor, known: Curvature, settings: PruningSettings) -> Tensor:
-    """Return the weight without those whose magnitude times their input's norm is least.
+    """Return `weight` with zeros where magnitude times norm of the input is smallest.
 
     Source: Sun et al. 2024, Wanda, equation 1.
     """
@@ -91,11 +93,11 @@ def wanda(weight: Tensor, known: Curvature, settings: PruningSettings) -> Tensor
 
 @torch.no_grad()
 def sparsegpt(weight: Tensor, known: Curvature, settings: PruningSettings) -> Tensor:
-    """Return the weight without those that cost least, the others making up for them.
+    """Return `weight` with zeros where they cost least; the other weights compensate them.
 
-    Columns keep their order under a pattern, whose neighbours belong together. How many go of
-    each block of 128 columns of a row is decided before, over the whole row; which of them, when
-    the columns before have gone.
+    With a pattern, columns keep their order, since neighbours belong together. The number of zeros
+    in each block of 128 columns is determined in advance, over the whole row; their places are
+    chosen once the columns before are pruned.
 
     Source: Frantar and Alistarh 2023, SparseGPT, algorithm 1, with the cost of equation 3.
     """
@@ -134,20 +136,20 @@ def prune_blocks(
     blocks: str | None = None,
     inplace: bool = False,
 ) -> nn.Module:
-    """Return a copy of a model whose blocks' linear layers are sparse, pruned in their order.
+    """Return a copy of a model with sparse linear layers in its blocks, pruned one by one.
 
-    Each block sees what the pruned ones before it return, as in `quantize_blocks`.
+    Each block is pruned on the outputs of the pruned blocks before it, as in `quantize_blocks`.
 
     Args:
         model: Plain; its blocks follow one another in one `nn.ModuleList`.
         batches: Inputs of the model.
-        settings: How much, and by which method.
-        blocks: The name of the list of blocks, where several would do.
+        settings: Sparsity and method.
+        blocks: The name of the list of blocks, if there are several candidates.
         inplace: Prune and return `model` itself.
 
     Raises:
-        ArgumentError: there are no blocks or batches, or the pattern does not fit.
-        CompressionError: what a layer reads is not finite.
+        ArgumentError: there are no blocks or batches, or the pattern does not divide the rows.
+        CompressionError: the input of a layer is not finite.
     """
     own = own_model(model, inplace=inplace)
 
@@ -164,7 +166,7 @@ def prune_blocks(
             for group, moments in zip(wave, all_moments, strict=True):
                 if not moments.any():
                     unread += [one.name for one in group.layers]
-                    moments.fill_diagonal_(1.0)  # inputs that count alike leave magnitudes
+                    moments.fill_diagonal_(1.0)  # equal inputs: prune by magnitude
                 known = curvature(moments, by_energy=settings.pattern is None)
                 for layer in group.layers:
                     weight = layer.rows.to(known.factor.device).float().contiguous()

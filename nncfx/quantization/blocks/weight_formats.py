@@ -24,17 +24,17 @@ WEIGHT_FORMATS: Final[dict[str, QuantizerSpec]] = {
     "float8_e4m3": QuantizerSpec(mode="float8_e4m3"),
     "mxfp4": QuantizerSpec(bits=4, mode="float4_e2m1", group=32, power_of_two=True),
 }
-"""Grids without their groups: integers symmetric around zero ("int8", "int4") or with a zero
-point ("uint4"), the quantiles of QLoRA, and floats of eight and four bits."""
+"""Grids without groups: symmetric integers ("int8", "int4"), integers with a zero point
+("uint4"), the quantiles of QLoRA, and floats of eight and four bits."""
 
 
 def format_spec(name: str, group_size: int | None, width: int) -> QuantizerSpec:
-    """Return the grid of rows of `width` weights.
+    """Return the spec of rows of `width` weights.
 
-    Where these are no multiple of the group, it is halved, down to 16, or the row has one scale.
+    If the group does not divide `width`, it is halved, down to 16; otherwise a row has one scale.
 
     Raises:
-        ArgumentError: there is no such format, or it has no such groups.
+        ArgumentError: the format is unknown, or does not support the group.
     """
     require_known("weight format", name, WEIGHT_FORMATS)
     spec = WEIGHT_FORMATS[name]
@@ -47,7 +47,7 @@ def format_spec(name: str, group_size: int | None, width: int) -> QuantizerSpec:
     own = fitting_group(group_size, width)
     if own != group_size:
         _LOGGER.warning(
-            "Rows of %d weights are no multiple of the group_size %d: they have %s.",
+            "Rows of %d weights are not a multiple of the group_size %d: they have %s.",
             *(width, group_size, "one scale each" if own is None else f"groups of {own}"),
         )
     return spec.replace(group=None, axis=0) if own is None else spec.replace(group=own)
@@ -62,14 +62,14 @@ def fitted_grid(
     half_scales: bool = False,
     half_quadratic: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return scale and zero point of each group or row of `weight`: those that change it least.
+    """Return the scale and zero point of each group or row of `weight` with the least error.
 
     Args:
         weight: o x i.
-        spec: By rows (axis 0) or groups along them.
-        energies: How much a change of each input's weight counts, i; alike by default.
-        half_scales: Round scales to float16, for files that hold no others.
-        half_quadratic: Let errors be sparse (`half_quadratic_grid`), not their squares small.
+        spec: Scales by rows (axis 0) or by groups along them.
+        energies: Weight of the squared errors for each input, i; all equal by default.
+        half_scales: Round scales to float16, for files that support no other scales.
+        half_quadratic: Minimise a sparse norm of errors (`half_quadratic_grid`), not squares.
     """
     width = weight.shape[1] if spec.group is None else spec.group
     rows = weight.float().reshape(-1, width)
@@ -81,6 +81,6 @@ def fitted_grid(
     scale, zero = qparams_from_range(rows.amin(1) * share, rows.amax(1) * share, by_row)
     if half_quadratic:
         scale, zero = half_quadratic_grid(rows, (scale, zero), by_row)
-    # as files of this precision hold it, so that what is rounded fits what is read
+    # files store scales in the weight's dtype: round with the same scales
     scale = scale.to(weight.dtype)
     return (scale.half() if half_scales else scale).float(), zero

@@ -1,1 +1,1 @@
-"""Folders of quantized language models, in the formats that other programs read."""
+"""Quantized checkpoints of language models in the formats of other programs."""

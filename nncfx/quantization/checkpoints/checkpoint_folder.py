@@ -1,4 +1,4 @@
-"""Folders of safetensors shards: read tensor by tensor, written block by block, resumed."""
+"""Read folders of safetensors shards tensor by tensor, and write them block by block."""
 
 import json
 import logging
@@ -21,27 +21,27 @@ _LOGGER = logging.getLogger(__name__)
 _INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
 _SETTINGS: Final = "nncfx"
-"""The key in a shard's metadata under which the settings stand that made it."""
+"""The key in a shard's metadata that holds the settings it was made with."""
 _FLOATS: Final = frozenset({"F64", "F32", "F16", "BF16"})
 IN_FLOAT: Final = (
     "Pass the folder of the model in float: load it with transformers, such as by a "
     "quantization_config with dequantize=True, and save_pretrained it."
 )
-"""The mend where a folder holds a quantized model."""
+"""What to do if a folder holds a quantized model."""
 
 _PART: Final = 1 << 20
-"""Bytes that are in memory while a checksum is made."""
+"""Bytes that are in memory at a time while a checksum is computed."""
 
 
 @final
 class Shards:
-    """The tensors of a folder of safetensors files, each read when it is asked for."""
+    """The tensors of a folder of safetensors files, which are read on demand."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Read the index of `folder`, or the names in its one file.
 
         Raises:
-            StorageError: there is neither, or they are damaged.
+            StorageError: both are missing, or they are damaged.
         """
         self.folder = Path(folder)
         self._files: dict[str, Path] = dict(self._found())
@@ -68,20 +68,20 @@ class Shards:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all tensors."""
+        """The names of all tensors."""
         return tuple(self._files)
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """By what `ShardWriter` made the folder, or None where others did."""
+        """The settings with which `ShardWriter` made the folder; None for other folders."""
         first = next(iter(self._files.values()), None)
         return None if first is None else _settings(first)
 
     def checksum(self) -> str:
-        """Return that of the config and of all files, each of which is read.
+        """Return the checksum of the config and of all shards.
 
         Raises:
-            StorageError: one of them cannot be read.
+            StorageError: a file cannot be read.
         """
         found = 0
         for path in (self.folder / "config.json", *sorted(set(self._files.values()))):
@@ -91,12 +91,12 @@ class Shards:
         return f"{found:08x}"
 
     def check(self, tensors: Mapping[str, Tensor]) -> None:
-        """Compare names, shapes and kinds of numbers with the state of a model without weights.
+        """Check that names, shapes and dtypes fit the state of a model without weights.
 
-        Its parameters on "meta" have to be in the files, by any name.
+        Its parameters on "meta" must be in the files under one of their names.
 
         Raises:
-            StorageError: one is missing, has another shape, or holds codes.
+            StorageError: a tensor is missing, has another shape, or holds codes.
         """
         held = {name: one for name, one in tensors.items() if name in self._files}
         for name, one in held.items():
@@ -123,7 +123,7 @@ class Shards:
                 )
 
     def read(self, name: str) -> Tensor:
-        """Return a tensor.
+        """Return the tensor `name`.
 
         Raises:
             StorageError: it is missing, or its file is damaged.
@@ -137,7 +137,7 @@ class Shards:
                 raise StorageError(
                     f"'{self._files[name]}' is damaged ({error}). Copy it again."
                 ) from error
-            # aligned as torch aligns: products depend on it in their last bits
+            # a copy has torch's alignment, which changes the last bits of products
             return tensor.clone()
 
 
@@ -149,7 +149,7 @@ def _opened(path: Path) -> Any:  # noqa: ANN401 (safetensors has no types)
 
 
 def _settings(shard: Path) -> dict[str, Any] | None:
-    """Return by what a shard was made, or None where nothing says so."""
+    """Return the settings that a shard was made with, or None if it has none."""
     with _opened(shard) as file:
         text = (file.metadata() or {}).get(_SETTINGS, "")
     try:
@@ -161,21 +161,20 @@ def _settings(shard: Path) -> dict[str, Any] | None:
 
 @final
 class ShardWriter:
-    """Writes a folder of shards, one for each part of a model; what is there is not made again.
+    """Writes a folder of shards, one for each part of a model, and resumes interrupted runs.
 
-    Each shard is written whole or not at all and holds the settings that made it, with a checksum
-    of the model it was made of, so that a run that was killed continues after its last whole
-    shard.
+    Each shard is written whole or not at all. It holds the settings it was made with and a
+    checksum of the original model, so a run that was killed continues after its last shard.
     """
 
     def __init__(
         self, folder: str | os.PathLike[str], source: Shards, settings: Mapping[str, Any]
     ) -> None:
-        """Write into `folder`, which is made, what becomes of `source` by `settings`, as JSON.
+        """Create `folder` if necessary, for the result of applying `settings` to `source`.
 
         Raises:
-            StorageError: `folder` cannot be made, or holds weights of anything else, which
-                programs might read.
+            StorageError: `folder` cannot be created, or holds other weights, which programs might
+                read.
         """
         self.folder = Path(folder)
         self._source = source
@@ -187,7 +186,7 @@ class ShardWriter:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(
-                f"'{folder}' cannot be made a folder ({error}). Name another one."
+                f"'{folder}' cannot be created ({error}). Name another one."
             ) from error
         for path in sorted(self.folder.glob("*.safetensors")):
             self._check(path)
@@ -196,8 +195,8 @@ class ShardWriter:
         own, other = self._settings, _settings(path)
         if other is None:
             raise StorageError(
-                f"'{path}' is of another model, and programs might read it. Write into an empty "
-                "folder."
+                f"'{path}' belongs to another model, and programs might read it. Write into an "
+                "empty folder."
             )
         unlike = [
             f"{key} was {other.get(key)} and is {own.get(key)}"
@@ -214,11 +213,11 @@ class ShardWriter:
         return self.folder / f"model-{part}.safetensors"
 
     def has(self, part: str) -> bool:
-        """Return whether the shard of `part` is there."""
+        """Return whether the shard of `part` exists."""
         return self._path(part).exists()
 
     def read(self, part: str) -> dict[str, Tensor]:
-        """Return the tensors of a shard that is there."""
+        """Return the tensors of the shard of `part`, which must exist."""
         with _opened(self._path(part)) as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
 
@@ -235,12 +234,12 @@ class ShardWriter:
         _LOGGER.info("'%s' is written.", self._path(part))
 
     def finish(self, config: Mapping[str, Any]) -> None:
-        """Write the index and the config, and copy what else the source has but weights.
+        """Write the index and the config, and copy the other files of the source except weights.
 
-        `config` is added to the model's own.
+        `config` is merged into the model's own.
 
         Raises:
-            StorageError: something cannot be read or written.
+            StorageError: a file cannot be read or written.
         """
         source = self._source.folder
         places: dict[str, str] = {}

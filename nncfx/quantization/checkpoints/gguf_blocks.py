@@ -1,4 +1,4 @@
-"""Matrices on a grid as the blocks of GGUF: 32 weights and their scale, one after another."""
+"""Encode quantized matrices as blocks of GGUF, each with 32 weights and their scale."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class BlockType:
-    """One of GGUF's ways to write a matrix.
+    """A block format of GGUF.
 
     Attributes:
-        name: Of gguf's `GGMLQuantizationType`.
-        file_type: Of gguf's `LlamaFileType`: a file most of whose matrices are of this type.
-        bytes: Of a block.
-        write: Gives the blocks, b x bytes, of codes, b x 32, and of scales and zero points, b x 1.
+        name: Name in gguf's `GGMLQuantizationType`.
+        file_type: Name in gguf's `LlamaFileType` of a file with mostly this type.
+        bytes: Bytes of a block.
+        write: Returns blocks, b x bytes, from codes, b x 32, and scales and zero points, b x 1.
     """
 
     name: str
@@ -38,18 +38,18 @@ class BlockType:
     def rows(self, stored: IntegerTensor) -> Bytes:
         """Return a matrix, o x i, as o rows of bytes.
 
-        Scales are rounded to float16, but for those of MXFP4.
+        Scales are rounded to float16, except those of MXFP4.
 
         Raises:
-            ArgumentError: a scale stands for other than a multiple of 32 weights, or is above
-                what float16 holds.
+            ArgumentError: the weights of a scale are not a multiple of 32, or a scale exceeds the
+                range of float16.
         """
         outputs, inputs = stored.values.shape
         shared = stored.values.numel() // stored.scale.numel()
         if inputs % BLOCK or shared % BLOCK:
             raise ArgumentError(
-                f"A matrix of {outputs} x {inputs} with groups of {shared} fits no blocks of "
-                f"{BLOCK}, as GGUF has them. Quantize with a group_size that is a multiple."
+                f"A matrix of {outputs} x {inputs} with groups of {shared} does not fit blocks "
+                f"of {BLOCK}, which GGUF needs. Quantize with a group_size that is a multiple."
             )
         codes = unsigned(stored.values, stored).reshape(-1, BLOCK)
         scale, zero = (
@@ -67,7 +67,7 @@ def _half(value: Tensor) -> Tensor:
 
 
 def _nibbles(codes: Tensor) -> Tensor:
-    """Return two codes in a byte: the first half of a block is low, the second high."""
+    """Return two codes per byte: the first half of a block in the low bits, the second in high."""
     low, high = codes.chunk(2, 1)
     return (low | high << 4).to(torch.uint8)
 
@@ -96,14 +96,17 @@ _TYPES: Final[dict[tuple[int, torch.dtype, str | None], BlockType]] = {
     (4, torch.uint8, None): BlockType("Q4_1", "MOSTLY_Q4_1", 20, _q4_1),
     (4, torch.uint8, "float4_e2m1"): BlockType("MXFP4", "MOSTLY_MXFP4_MOE", 17, _mxfp4),
 }
-"""By bits, dtype of the codes, and codebook. Source: ggml-common.h and gguf's quants.py (0.19)."""
+"""Types by bits, dtype of the codes, and codebook.
+
+Source: ggml-common.h and gguf's quants.py (0.19).
+"""
 
 
 def block_type(stored: IntegerTensor) -> BlockType:
-    """Return the type that holds what `stored` does.
+    """Return the block type for `stored`.
 
     Raises:
-        ArgumentError: there is none.
+        ArgumentError: GGUF has no such type.
     """
     found = _TYPES.get((stored.bits, stored.values.dtype, stored.codebook))
     if found is None:

@@ -1,7 +1,7 @@
-"""A quantized checkpoint as a GGUF file, which llama.cpp and what is built on it run.
+"""Write a quantized checkpoint as a GGUF file for llama.cpp and programs built on it.
 
-What the file tells beside its weights (the architecture, the tokenizer) is what a float file tells
-that llama.cpp's own converter wrote; so are the names of tensors and the order of their rows.
+Metadata (architecture, tokenizer), names of tensors and the order of their rows are taken from a
+float file that llama.cpp's own converter wrote.
 """
 
 import contextlib
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from gguf import GGUFReader, GGUFWriter, ReaderField, ReaderTensor
 
 _TABLES: Final = frozenset({"token_embd.weight", "output.weight"})
-"""What GGUF calls the embedding and the head."""
+"""GGUF's names of the embedding and the head."""
 
 _EXPERT: Final = re.compile(r"^(.+)\.(\d+)\.(\w+\.weight)$")
 _FLOATS: Final = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _WRITTEN: Final = frozenset(
     {"general.architecture", "general.file_type", "general.quantization_version"}
 )
-"""Fields that the new file has of its own."""
+"""Fields that are not copied, because the new file has its own values."""
 
 Numbers = NDArray[Any]
 
@@ -50,25 +50,25 @@ def write_gguf(
 ) -> SavedFile:
     """Write a checkpoint that `quantize_checkpoint` made as one GGUF file.
 
-    Codes stay as they are: int8 becomes Q8_0, int4 Q4_0, uint4 Q4_1, mxfp4 MXFP4. Scales are
-    float16 in the first three; they are equal to those of the folder where these are
-    (`half_scales=True`, or a model in bfloat16). Q4_1 holds the smallest weight of a block in
-    place of its zero point, rounded to float16. One tensor is in memory at a time.
+    Codes do not change: int8 becomes Q8_0, int4 Q4_0, uint4 Q4_1, mxfp4 MXFP4. The first three
+    have scales in float16, which are exact if those of the folder fit (`half_scales=True`, or a
+    model in bfloat16). Q4_1 stores the smallest weight of a block, rounded to float16, instead of
+    a zero point. One tensor is in memory at a time.
 
     Args:
-        path: Of the new file.
+        path: Path of the new file.
         quantized: The folder that `quantize_checkpoint` wrote.
-        source: The folder that it was made of.
+        source: The folder of the original model.
         like: A float file of the same model, by llama.cpp's `convert_hf_to_gguf.py`. Tensors that
-            quantization left stay as they are there; rows of others take the order that they
-            have there.
-        rest: How embeddings and heads are stored that are floats: in Q8_0, rounded by gguf; or
-            as in `like`.
+            were not quantized are copied from it, and the order of rows is taken from it.
+        rest: How to store float embeddings and heads: "int8" for Q8_0, rounded by gguf; None for
+            the format in `like`.
 
     Raises:
         MissingExtraError: gguf is not installed.
-        ArgumentError: a matrix has no blocks of 32 weights, or GGUF no such format.
-        StorageError: a file cannot be read or written, or `like` is of another model.
+        ArgumentError: a matrix cannot be divided into blocks of 32 weights, or GGUF lacks the
+            format.
+        StorageError: a file cannot be read or written, or `like` belongs to another model.
     """
     with needing("gguf", "gguf", "llama.cpp's format"):
         import gguf
@@ -106,9 +106,9 @@ def _reader(path: Path) -> "GGUFReader":
     check_source(path)
     try:
         reader = gguf.GGUFReader(path)
-    except Exception as error:  # numpy's own where a length is wrong
+    except Exception as error:  # numpy raises its own if a length is wrong
         raise StorageError(
-            f"'{path}' is no GGUF file, or damaged ({error_text(error)}). Convert it again."
+            f"'{path}' is not a GGUF file, or is damaged ({error_text(error)}). Convert it again."
         ) from error
     if reader.get_field("split.count") is not None:
         raise StorageError(
@@ -118,7 +118,7 @@ def _reader(path: Path) -> "GGUFReader":
 
 
 def _copy_fields(reader: "GGUFReader", writer: "GGUFWriter") -> None:
-    """Write what a file tells beside its tensors."""
+    """Copy the metadata of a file."""
     for name, field in reader.fields.items():
         if name not in _WRITTEN and not name.startswith("GGUF."):
             inner = field.types[-1] if len(field.types) > 1 else None
@@ -127,11 +127,11 @@ def _copy_fields(reader: "GGUFReader", writer: "GGUFWriter") -> None:
 
 @final
 class _Conversion:
-    """What becomes of the tensors of a float file.
+    """Converts the tensors of a float file.
 
     Attributes:
-        architecture: As the file names it.
-        block: How it will hold what is quantized.
+        architecture: Name of the architecture in the file.
+        block: Block type of the quantized tensors.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class _Conversion:
         self.block = block_type(folder.read_integers(first, source.read(first)))
 
     def _placed(self, reader: "GGUFReader") -> dict[str, list[str]]:
-        """Return the names of folders by those of the file; of experts one after the other."""
+        """Return the names in the folders by those in the file; experts in their order."""
         import gguf
 
         architectures = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
@@ -161,7 +161,7 @@ class _Conversion:
         found: dict[str, dict[int, str]] = defaultdict(dict)
         for name in self._source.names:
             keys = {name: 0}
-            if expert := _EXPERT.match(name):  # a stack has a place for it
+            if expert := _EXPERT.match(name):  # the file may stack experts
                 keys[f"{expert[1]}.{expert[3]}"] = int(expert[2])
             for key, place in keys.items():
                 called = known.get_name(key, try_suffixes=(".weight", ".bias"))
@@ -184,7 +184,7 @@ class _Conversion:
         return not set(self._folder.quantized).isdisjoint(self._places.get(tensor.name, ()))
 
     def _is_rounded(self, tensor: "ReaderTensor") -> bool:
-        """Return whether it is a table of floats that becomes integers."""
+        """Return whether `tensor` is a float embedding or head that `rest` rounds."""
         return (
             self._rest is not None
             and tensor.name in _TABLES
@@ -194,13 +194,13 @@ class _Conversion:
         )
 
     def kind(self, tensor: "ReaderTensor") -> str:
-        """Return the type that a tensor will have."""
+        """Return the type of a tensor in the new file."""
         if self._is_quantized(tensor):
             return self.block.name
         return "Q8_0" if self._is_rounded(tensor) else tensor.tensor_type.name
 
     def data(self, tensor: "ReaderTensor") -> Numbers:
-        """Return what will stand in place of a tensor, of the type `kind`."""
+        """Return the new data of a tensor, in the type `kind`."""
         import gguf
 
         names = self._places.get(tensor.name, [])
@@ -219,7 +219,7 @@ class _Conversion:
         return found
 
     def _part(self, name: str, tensor: "ReaderTensor", known: Numbers) -> Numbers:
-        """Return the tensor `name`, with rows as in `known`."""
+        """Return the tensor `name` with its rows in the order of `known`."""
         original = self._source.read(name)
         own = self._folder.read(name, original)
         if isinstance(own, Tensor) and torch.equal(own, original):
@@ -227,8 +227,8 @@ class _Conversion:
         dtype = _FLOATS.get(tensor.tensor_type.name)
         if dtype is None:
             raise StorageError(
-                f"'{tensor.name}' is {tensor.tensor_type.name} in the file to be like. Convert "
-                "the model with --outtype f16, bf16 or f32."
+                f"'{tensor.name}' is {tensor.tensor_type.name} in the file given as 'like'. "
+                "Convert the model with --outtype f16, bf16 or f32."
             )
         order = _row_order(_numbers(original, dtype), known)
         if order is None:
@@ -240,7 +240,9 @@ class _Conversion:
 def _told(reader: "GGUFReader", name: str) -> Any:  # noqa: ANN401 (text or a number)
     field = reader.get_field(name)
     if field is None:
-        raise StorageError(f"The file to be like does not tell '{name}'. Convert the model again.")
+        raise StorageError(
+            f"The file given as 'like' does not have '{name}'. Convert the model again."
+        )
     return _contents(field)
 
 
@@ -249,22 +251,23 @@ def _contents(field: "ReaderField") -> Any:  # noqa: ANN401 (as above)
         return field.contents()
     except UnicodeDecodeError as error:
         raise StorageError(
-            f"The file to be like holds a text under '{field.name}' that is no UTF-8 ({error}). "
-            "Convert the model again."
+            f"The file given as 'like' holds a text under '{field.name}' that is not UTF-8 "
+            f"({error}). Convert the model again."
         ) from error
 
 
 def _numbers(tensor: Tensor, dtype: torch.dtype) -> Numbers:
-    """Return a tensor as gguf reads it: bfloat16 as bytes."""
+    """Return a tensor as gguf reads it, with bfloat16 as bytes."""
     cast = tensor.to(dtype)
     found: Numbers = (cast.view(torch.uint8) if dtype == torch.bfloat16 else cast).numpy()
     return found
 
 
 def _row_order(own: Numbers, known: Numbers) -> Numbers | None:
-    """Return which rows of `own` are those of `known`, one after the other; None if not all are.
+    """Return the indices of the rows of `known` in `own`; None if a row is missing.
 
-    Rows of a matrix alone may lie in another order; equal ones are rounded alike.
+    Only rows of a matrix can be in another order. Equal rows are interchangeable, because they are
+    rounded alike.
     """
     if own.shape != known.shape:
         return None
@@ -279,6 +282,7 @@ def _row_order(own: Numbers, known: Numbers) -> Numbers | None:
 
 def _unlike(name: str) -> StorageError:
     return StorageError(
-        f"The file to be like does not hold '{name}' of the source, row by row. Convert the very "
-        "folder that was quantized; where llama.cpp splits or turns that tensor, there is no way."
+        f"The file given as 'like' does not hold '{name}' of the source, row by row. Convert the "
+        "very folder that was quantized; where llama.cpp splits or turns that tensor, there is "
+        "no way."
     )

@@ -1,4 +1,4 @@
-"""Quantize a checkpoint from shards to shards: one block of the model is in memory at a time."""
+"""Quantize a checkpoint from shards to shards, with one block of the model in memory."""
 
 import dataclasses
 import os
@@ -32,7 +32,7 @@ from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.tracing import ExampleInputs, as_call
 
 _REST: Final = "rest"
-"""The shard of what is outside of the blocks."""
+"""The shard with all tensors outside of the blocks."""
 
 
 def quantize_checkpoint(
@@ -46,30 +46,30 @@ def quantize_checkpoint(
 ) -> Path:
     """Quantize the blocks of a transformers checkpoint into a folder that transformers reads.
 
-    The model is built without its weights; each block is read from the shards, quantized on what
-    the quantized blocks before it return, written, and forgotten. What is outside of the blocks
-    is copied. A run that was killed continues after the last block that is whole on disk; blocks
-    that were done are read back as they were rounded. Experts of a mixture are quantized one by
-    one and keep the names that the files have for them.
+    The model is built without its weights. Each block is read from the shards, quantized on the
+    outputs of the quantized blocks before it, written, and freed. Tensors outside of the blocks
+    are copied. A run that was killed continues after the last block on disk; finished blocks are
+    read back with their rounded weights. Experts of a mixture are quantized one by one and keep
+    their names in the files.
 
     Args:
         source: A folder with config.json and safetensors, as `save_pretrained` writes it.
-        target: A folder without weights; with shards of the same settings, made of the same model
-            and batches, it is continued.
-        batches: Inputs of the model, as `quantize_blocks` takes them.
-        settings: How.
-        layout: Which program's tensors: compressed-tensors' (vLLM, transformers), or GPTQ's,
-            where scales are float16.
-        blocks: The name of the list of blocks, where several would do.
+        target: A folder without weights, or with shards of an earlier run with the same settings,
+            model and batches, which is continued.
+        batches: Inputs of the model, as in `quantize_blocks`.
+        settings: Settings of the weights; defaults if None.
+        layout: The format of the tensors: that of compressed-tensors (vLLM, transformers), or
+            that of GPTQ, with scales in float16.
+        blocks: The name of the list of blocks, if there are several candidates.
 
     Returns:
         `target`.
 
     Raises:
-        ArgumentError: the layout has no place for the format or for groups of several sizes, or
-            the model has no blocks, or no layer in them to quantize.
+        ArgumentError: the layout does not support the format or groups of different sizes, the
+            model has no blocks, or the blocks have no layer to quantize.
         StorageError: a file cannot be read or written, or `target` holds other weights.
-        CompressionError: what a layer reads is not finite.
+        CompressionError: the input of a layer is not finite.
     """
     chosen = settings or WeightSettings()
     written = _layout(layout, chosen)
@@ -87,7 +87,7 @@ def quantize_checkpoint(
     told = {"layout": layout, "blocks": names, "batches": _checksum(given or ())}
     writer = ShardWriter(target, shards, dataclasses.asdict(chosen) | told)
     prefixes = tuple(f"{name}." for name in names)
-    if not writer.has(_REST):  # before the model holds it as well
+    if not writer.has(_REST):  # before the model holds these tensors as well
         inside = {called.get(name, name) for name in state if name.startswith(prefixes)}
         outside = [
             name for name in shards.names if not (name in inside or name.startswith(prefixes))
@@ -109,13 +109,13 @@ def quantize_checkpoint(
 
 
 def _multiplies(module: nn.Module) -> bool:
-    """Return whether a program may take it for a linear layer: one, or a router."""
+    """Return whether programs can treat `module` as a linear layer, such as a router."""
     own = dict(module.named_parameters(recurse=False)).get("weight")
     return own is not None and own.ndim == 2 and not isinstance(module, nn.Embedding)  # noqa: PLR2004 (a matrix)
 
 
 def _checksum(batches: Iterable[ExampleInputs]) -> str:
-    """Return that of all tensors."""
+    """Return the checksum of all tensors in `batches`."""
     found = 0
     for one in pytree.tree_leaves([as_call(batch) for batch in batches]):
         if isinstance(one, Tensor):
@@ -133,10 +133,10 @@ def _layout(name: str, settings: WeightSettings) -> Layout:
 
 @final
 class _Run:
-    """What is done with each block: read, quantize, write, forget.
+    """Reads, quantizes, writes and frees each block.
 
     Attributes:
-        grids: Of the quantized matrices, by their names.
+        grids: Grids of the quantized matrices, by name.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class _Run:
     def _tensors(
         self, name: str, block: nn.Module, stored: Mapping[str, IntegerTensor]
     ) -> dict[str, Tensor]:
-        """Return the tensors of a block under their names in files."""
+        """Return the tensors of a block by their names in files."""
         loader = self._loader
         found = {
             loader.file_name(f"{name}.{own}"): one
@@ -211,7 +211,7 @@ class _Run:
 def _restore(
     block: nn.Module, tensors: Mapping[str, Tensor], layout: Layout
 ) -> dict[str, IntegerTensor]:
-    """Give a block the weights that its shard holds, by own name; return the quantized ones."""
+    """Load a block from the tensors of its shard; return the quantized weights by name."""
     own = block.state_dict()
     state: dict[str, Tensor] = {}
     matrices: dict[str, dict[str, Tensor]] = {}
@@ -232,7 +232,7 @@ def _restore(
 
 @final
 class _EmptyOnMeta(TorchFunctionMode):
-    """Takes no memory for what `torch.empty` makes: parameters, before they are initialized."""
+    """Creates tensors of `torch.empty`, which parameters begin as, on the meta device."""
 
     @override
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -245,16 +245,16 @@ class _EmptyOnMeta(TorchFunctionMode):
 def empty_model(source: Path, **changes: int) -> nn.Module:
     """Return the model of a folder with its buffers, but without weights.
 
-    Its config gets the `changes`.
+    `changes` are applied to its config.
 
     Raises:
-        StorageError: the config is missing or damaged, or of a quantized model.
+        StorageError: the config is missing, damaged, or that of a quantized model.
     """
     import transformers
 
     try:
         config = transformers.AutoConfig.from_pretrained(source)
-    except Exception as error:  # each config has errors of its own
+    except Exception as error:  # each config raises its own errors
         raise StorageError(
             f"transformers cannot read '{source}/config.json' ({error_text(error)}). Copy it "
             "again."
@@ -262,7 +262,7 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
     if quantized := getattr(config, "quantization_config", None):
         method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
         raise StorageError(
-            f"'{source}' holds a quantized model ({method}), whose codes are no weights. "
+            f"'{source}' holds a quantized model ({method}), whose codes are not weights. "
             f"{IN_FLOAT}"
         )
     for name, value in changes.items():
@@ -275,7 +275,7 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
             model: nn.Module = (make or transformers.AutoModelForCausalLM.from_config)(
                 config, dtype=dtype
             )
-    except ValueError as error:  # of the Auto class, for what is no language model
+    except ValueError as error:  # the Auto class raises it for other models than language models
         raise StorageError(
             f"transformers cannot make the model of '{source}/config.json', of the class "
             f"'{named}'. Load it and use quantize_blocks."
@@ -285,7 +285,7 @@ def empty_model(source: Path, **changes: int) -> nn.Module:
 
 
 def _empty(model: nn.Module) -> None:
-    """Put those parameters on meta, too, that begin with values, as norms with ones."""
+    """Move parameters to the meta device that were created with values, such as norms."""
     filled = [one for one in model.parameters() if not one.is_meta]
     empty = {id(one): nn.Parameter(one.to("meta"), requires_grad=False) for one in filled}
     for module in model.modules():
@@ -296,7 +296,7 @@ def _empty(model: nn.Module) -> None:
 
 @final
 class _Loader:
-    """Puts tensors of shards into the parameters of a model, and takes them out again."""
+    """Loads tensors of shards into the parameters of a model, and frees them again."""
 
     def __init__(self, model: nn.Module, shards: Shards, called: Mapping[str, str]) -> None:
         self._model, self._shards = model, shards
@@ -304,20 +304,20 @@ class _Loader:
         self._called = called
 
     def file_name(self, name: str) -> str:
-        """Return what the files call a tensor of the model."""
+        """Return the name of a tensor of the model in files."""
         return self._called.get(name, name)
 
     def file_module(self, name: str) -> str:
-        """Return what the files call a module with a weight."""
+        """Return the name of a module with a weight in files."""
         return self.file_name(f"{name}.weight").removesuffix(".weight")
 
     def all_names(self, modules: Sequence[str]) -> list[str]:
-        """Return what files call modules, as vLLM reads, and what memory does, as transformers."""
+        """Return the names of modules in files, for vLLM, and in memory, for transformers."""
         files = [self.file_module(name) for name in modules]
         return list(dict.fromkeys([*files, *modules]))
 
     def as_in_memory(self, module: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return tensors of files, and parts of them, by their names within `module`."""
+        """Return tensors of files, or parts of quantized ones, by their names in `module`."""
         block = self._model.get_submodule(module)
         whole = {self.file_name(f"{module}.{name}"): name for name in block.state_dict()}
         bases = {
@@ -332,7 +332,7 @@ class _Loader:
         return found
 
     def load(self, is_asked: Callable[[str], bool]) -> None:
-        """Read the parameters and buffers of these names that the files hold."""
+        """Read the parameters and buffers that are in the files and whose names are asked for."""
         tensors = self._model.state_dict(keep_vars=True)
         read = {
             id(one): self._read(name, one)

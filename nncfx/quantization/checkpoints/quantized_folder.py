@@ -1,4 +1,4 @@
-"""A folder that `quantize_checkpoint` wrote, read tensor by tensor as grids and floats."""
+"""Read a folder that `quantize_checkpoint` wrote tensor by tensor."""
 
 import os
 from typing import Final, final
@@ -18,13 +18,13 @@ _MARK: Final = "weight_scale"
 
 @final
 class QuantizedFolder:
-    """The tensors of a quantized checkpoint by the names that the float one has for them."""
+    """The tensors of a quantized checkpoint by their names in the float checkpoint."""
 
     def __init__(self, folder: str | os.PathLike[str], source: Shards) -> None:
-        """Read which matrices are on a grid.
+        """Find the quantized matrices of `folder`.
 
         Raises:
-            StorageError: `folder` is no such checkpoint, or was not made of `source`.
+            StorageError: `folder` is not such a checkpoint, or was not made from `source`.
         """
         self._shards = Shards(folder)
         self._layout = self._checked(source)
@@ -47,23 +47,23 @@ class QuantizedFolder:
         method = config.get("quant_method") if isinstance(config, dict) else None
         if method != _LAYOUT or settings is None:
             raise StorageError(
-                f"'{folder}' is no checkpoint that quantize_checkpoint wrote with "
+                f"'{folder}' is not a checkpoint that quantize_checkpoint wrote with "
                 f"layout='{_LAYOUT}'. Pass one."
             )
         if settings.get("source") != source.checksum():
             raise StorageError(
-                f"'{folder}' was not made of '{source.folder}': checksums differ. Pass the folder "
-                "that was quantized."
+                f"'{folder}' was not made from '{source.folder}': checksums differ. Pass the "
+                "folder that was quantized."
             )
         return LAYOUTS[_LAYOUT]
 
     @property
     def quantized(self) -> tuple[str, ...]:
-        """The names of the matrices that are on a grid."""
+        """The names of the quantized matrices."""
         return tuple(self._parts)
 
     def read(self, name: str, original: Tensor) -> Tensor | IntegerTensor:
-        """Return the tensor that is `original` in the float checkpoint, on its grid if it has one.
+        """Return the tensor `name`, which is `original` in the float checkpoint.
 
         Raises:
             StorageError: it is missing, or its file is damaged.
@@ -73,7 +73,7 @@ class QuantizedFolder:
         return self._shards.read(name)
 
     def read_integers(self, name: str, original: Tensor) -> IntegerTensor:
-        """Return one of `quantized`; see `read`."""
+        """Return a matrix in `quantized`; see `read`."""
         module = name.removesuffix(".weight")
         parts = {part: self._shards.read(f"{module}.{part}") for part in self._parts[name]}
         outputs, inputs = original.shape

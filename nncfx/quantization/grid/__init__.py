@@ -1,1 +1,1 @@
-"""Quantized numbers: grids of integers, their specification, and the quantizer modules."""
+"""Grids of integers, their specification, and the quantizer modules."""

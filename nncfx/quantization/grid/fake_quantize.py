@@ -1,7 +1,7 @@
-"""Rounding to a grid of integers and back: pure functions, with their gradients.
+"""Pure functions, with gradients, that round to a grid of integers and back.
 
-Values are those of torch's `fake_quantize_*`, bitwise: ties go to the even integer, and what lies
-beyond the grid is clipped to its ends. NaN stays NaN.
+Results equal those of torch's `fake_quantize_*` bitwise: ties go to the even integer, and values
+beyond the grid are clipped to its ends. NaN stays NaN.
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ from nncfx.tracing.calls.tensors import is_transformed
 
 FLOAT8_DTYPES: Final = {"float8_e4m3": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
 _SMALLEST = 2.0**-100
-"""A scale is at least this: what is all zero has some grid, too."""
+"""Smallest scale, so that an all-zero tensor has a valid grid."""
 
 
 def fake_quantize(
@@ -32,19 +32,20 @@ def fake_quantize(
 ) -> Tensor:
     """Return `x` rounded to the grid of `spec`.
 
-    The gradient passes straight through the range and is zero beyond it. Where `scale` or a float
-    `zero_point` require one: inside the range an element's gradient to the scale is
-    `round(x/s) - x/s`; beyond it, it is the end of the grid, and to the zero point `-s`.
+    The gradient passes straight through inside the range and is zero beyond it. If `scale` or a
+    float `zero_point` requires a gradient: inside the range, an element's gradient to the scale is
+    `round(x/s) - x/s`; beyond it, the gradient to the scale is the end of the grid and that to the
+    zero point is `-s`.
 
-    While a program is exported this is a call of torch's own `fake_quantize_per_tensor_affine` or
-    `fake_quantize_per_channel_affine`, which exporters know; elsewhere the same values come
-    from simple operations, which are many times as fast on a CPU and fuse when compiled.
+    During export this calls torch's own `fake_quantize_per_tensor_affine` or
+    `fake_quantize_per_channel_affine`, which exporters know. Otherwise it computes the same values
+    with simple operations, which are many times as fast on a CPU and fuse when compiled.
 
     Args:
         x: Any shape, float.
-        scale: The distance of two neighbours on the grid, positive: a scalar, one per index of
+        scale: The distance between neighbours on the grid, positive: a scalar, one per index of
             `spec.axis`, or one per group.
-        zero_point: The whole number that stands for 0, shaped as `scale`.
+        zero_point: The whole number that represents 0, shaped as `scale`.
         spec: The grid.
         gradient_scale: Multiplies the gradients to `scale` and `zero_point`.
 
@@ -77,8 +78,8 @@ def fake_quantize(
 def to_integers(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec) -> Tensor:
     """Return the whole numbers that `fake_quantize` rounds `x` to, as floats, in its shape.
 
-    Of float8 they are the multiples of the scale, of a table the numbers of its entries. Half
-    precision is computed in float32.
+    For float8 they are the multiples of the scale, for a codebook the codes. Half precision is
+    computed in float32.
     """
     if spec.group is not None:
         rows, by_row = rows_of(x, spec), spec.replace(group=None, columns=False, axis=0)
@@ -95,7 +96,7 @@ def to_integers(x: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpe
 
 
 def _levels(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
-    # torch multiplies by the inverse, which may round otherwise than a division
+    # torch multiplies by the inverse, which can round differently from a division
     return (x * (1 / scale)).round_().add_(zero_point)
 
 
@@ -120,23 +121,23 @@ def _table(x: Tensor, scale: Tensor, spec: QuantizerSpec) -> Tensor:
         rounded = from_codes(nearest_codes(values, spec.mode), spec.mode, x.dtype)
     else:
         rounded = inside.detach().to(FLOAT8_DTYPES[spec.mode]).to(x.dtype)
-    # the difference is a constant, so that the gradient is that of the clipping
+    # the difference is detached, so the gradient is that of the clipping
     return ((inside + (rounded - inside).detach()) * scale).to(x.dtype)
 
 
 def rows_of(x: Tensor, spec: QuantizerSpec) -> Tensor:
-    """Return the groups of `x`, one in each row."""
+    """Return the groups of `x`, one per row."""
     assert spec.group is not None  # noqa: S101 (the callers ask)
     return (x.mT if spec.columns else x).reshape(-1, spec.group)
 
 
 def from_rows(rows: Tensor, x: Tensor, spec: QuantizerSpec) -> Tensor:
-    """Return `rows` in the place of the groups of `x`, in its shape."""
+    """Return `rows` in the shape of `x`; the inverse of `rows_of`."""
     return rows.reshape(x.mT.shape).mT if spec.columns else rows.reshape(x.shape)
 
 
 def along_axis(value: Tensor, x: Tensor, axis: int | None) -> Tensor:
-    """Return one number per index of `axis` shaped so that it broadcasts over `x`."""
+    """Reshape `value`, one number per index of `axis`, to broadcast over `x`."""
     if axis is None:
         return value
     shape = [1] * x.ndim
@@ -175,7 +176,7 @@ class _Rounded(torch.autograd.Function):
         low, high = ctx.ends
         factor = ctx.gradient_scale
         grad = grad.to_dense() if grad.is_sparse else grad  # of an Embedding(sparse=True)
-        saved = ctx.saved_tensors  # torch.utils.checkpoint gives them once
+        saved = ctx.saved_tensors  # torch.utils.checkpoint returns them only once
         if len(saved) == 1:
             return _inside(grad, saved[0], low, high), None, None, None, None
         steps, scale, zero_point = saved
@@ -186,16 +187,16 @@ class _Rounded(torch.autograd.Function):
             beyond = grad - grad_x
             grad_zero = beyond.sum_to_size(scale.shape) * -scale * factor
         straight = _inside(steps, levels, low, high)
-        # the graph of a second backward keeps the levels: not in place then
+        # a double backward needs the levels, so they are not clipped in place then
         clipped = levels.clamp(low, high) if torch.is_grad_enabled() else levels.clamp_(low, high)
-        # what rounding added on the grid, the ends of the grid beyond it
+        # the rounding error inside the grid, the end of the grid beyond it
         by_scale = clipped.sub_(zero_point).sub_(straight)
         grad_scale = _summed(grad, by_scale, scale)
         return grad_x, grad_scale * factor, grad_zero, None, None
 
 
 def _is_differentiated_otherwise() -> bool:
-    """Return whether torch.func transforms what runs now, or derivatives are carried forward."""
+    """Return whether a torch.func transform or forward-mode differentiation is active."""
     if torch.compiler.is_compiling():
         return False
     return is_transformed() or forward_ad._current_level >= 0  # noqa: SLF001 (no public way)
@@ -204,7 +205,7 @@ def _is_differentiated_otherwise() -> bool:
 def _rounded_by_parts(
     x: Tensor, scale: Tensor, zero_point: Tensor, ends: tuple[float, float], factor: float
 ) -> Tensor:
-    """Return what `_Rounded` does, with its gradients, by operations that torch.func knows."""
+    """Return the result of `_Rounded`, with its gradients, by operations torch.func supports."""
     exact = _levels(x, scale, zero_point).clamp(*ends).sub_(zero_point).mul_(scale).detach()
     scale, zero_point = (
         factor * one + ((1 - factor) * one).detach() for one in (scale, zero_point)
@@ -218,8 +219,8 @@ def _rounded_by_parts(
 def _inside(grad: Tensor, levels: Tensor, low: float, high: float) -> Tensor:
     """Return `grad` where `low <= levels <= high`, else 0; levels are whole numbers.
 
-    torch has this as the gradient of hardtanh, in one vectorized pass; a mask takes two slow ones.
-    Compiled, a mask costs nothing, and the result is laid out as the levels are, as it has to be.
+    In eager mode this is torch's gradient of hardtanh, one vectorized pass where a mask takes two
+    slow ones. When compiled, a mask costs nothing and keeps the required layout of the levels.
     """
     if torch.compiler.is_compiling():
         return torch.where((levels >= low) & (levels <= high), grad, 0.0)
@@ -228,10 +229,10 @@ def _inside(grad: Tensor, levels: Tensor, low: float, high: float) -> Tensor:
 
 
 def _summed(one: Tensor, other: Tensor, like: Tensor) -> Tensor:
-    """Return the sum of products over all axes that `like` has not.
+    """Return the sum of `one * other` over all axes that `like` lacks.
 
-    torch has a fast product of vectors. A compiler makes one loop of the product and its sum
-    anyway, and would copy what is not laid out as a vector, such as an image with channels last.
+    In eager mode torch.dot is fast. A compiler fuses the product and its sum anyway, and would
+    copy tensors that are not contiguous, such as channels-last images.
     """
     if like.numel() == 1 and not torch.compiler.is_compiling():
         other = other.to(one.dtype)
@@ -242,8 +243,8 @@ def _summed(one: Tensor, other: Tensor, like: Tensor) -> Tensor:
 def qparams_from_threshold(threshold: Tensor, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
     """Return scale and zero point of a symmetric grid: `threshold / 2^(bits - sign)`.
 
-    The threshold itself is one step beyond the largest integer and is clipped to it. Float8
-    scales put the threshold on the largest finite number.
+    The threshold itself is one step beyond the largest integer and is clipped to it. With float8
+    the threshold maps to the largest finite number.
 
     Args:
         threshold: Not negative, a scalar or one per channel.
@@ -260,11 +261,11 @@ def qparams_from_threshold(threshold: Tensor, spec: QuantizerSpec) -> tuple[Tens
 
 
 def qparams_from_range(low: Tensor, high: Tensor, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
-    """Return scale and zero point, a whole float, of the grid that holds `low`, `high` and 0.
+    """Return scale and zero point, a whole float, of the grid that covers `low`, `high` and 0.
 
-    In the symmetric mode the larger of `|low|`, `|high|` is the largest integer (with an unsigned
-    grid, `high` is). In the asymmetric one the range is widened by less than a step so that 0
-    is on the grid. Both are differentiable in the ends of the range.
+    In symmetric mode the larger of `|low|` and `|high|` maps to the largest integer (on an
+    unsigned grid, `high` does). In asymmetric mode the range is widened by less than a step so
+    that 0 lies on the grid. Both results are differentiable in the ends of the range.
 
     Args:
         low: The lower end, a scalar or one per channel.

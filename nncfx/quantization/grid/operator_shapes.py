@@ -1,4 +1,4 @@
-"""What torch lacks to export its own fake-quantize operators where an axis is open."""
+"""Register shape functions that torch needs to export fake-quantize with dynamic axes."""
 
 from typing import Final
 
@@ -17,14 +17,14 @@ _LEARNABLE: Final = (
 
 
 _kept: Final[list[torch.library.Library]] = []
-"""What is registered lasts as long as its library."""
+"""Registrations last only while their library is alive."""
 
 
 def know_shapes() -> bool:
-    """Tell torch, from now on, what shapes its fake-quantize operators return; return True.
+    """Register the output shapes of torch's fake-quantize operators; return True.
 
-    Without, torch 2.13 runs them to find out, and cannot export them where an axis is open. What
-    another package has told already stays.
+    Without them, torch 2.13 runs the operators to find out, and cannot export them with dynamic
+    axes. Registrations of other packages are kept.
     """
     if _kept:
         return True
@@ -38,7 +38,7 @@ def know_shapes() -> bool:
     return True
 
 
-# as torch.compiler.assume_constant_result does, which imports all of Dynamo for it: 1.2 s
+# same as torch.compiler.assume_constant_result, which would import all of Dynamo (1.2 s)
 know_shapes._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
 
 

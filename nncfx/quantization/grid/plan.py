@@ -1,4 +1,4 @@
-"""What is quantized, how and for which target: data that stays with the quantizers."""
+"""The plan of a quantization: which tensors are quantized, how, and for which target."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,17 +16,17 @@ Tensor = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedQuantizer:
-    """One quantizer: a weight's, or that of one tensor or of several that share a scale.
+    """One quantizer of a weight, or of one or more activations that share a scale.
 
     Attributes:
         name: NNCF's identifier: `<address>|OUTPUT0`, `<address>|INPUT0` or `<address>|WEIGHT`.
         role: What it quantizes.
-        spec: How; the sign of a symmetric activation is settled by data if `is_sign_open`.
-        sites: Where its hook stands.
-        tensors: The activations it quantizes; none for a weight.
-        operations: Addresses of the operations that ask for it.
-        is_sign_open: Whether unsigned integers are taken if the data are never negative.
-        scales: How many scales it has, where that is not the length of a parameter's axis.
+        spec: How; if `is_sign_open`, the data decide the sign of a symmetric activation.
+        sites: Where its hook is inserted.
+        tensors: The activations it quantizes; empty for a weight.
+        operations: Addresses of the operations that require it.
+        is_sign_open: Whether to use unsigned integers if the data are never negative.
+        scales: Number of scales, if it is not the length of a parameter's axis.
     """
 
     name: str
@@ -56,17 +56,17 @@ class FloatOperation:
 
 @dataclass(frozen=True)
 class QuantizationPlan:
-    """Where quantizers go.
+    """All quantizers of a model, and the operations that stay in float.
 
     Attributes:
         hardware: The name of the target.
         quantizers: In execution order, an operation's weight after its inputs.
         float_operations: What stays in float and why, in execution order.
-        target: The target itself, for which the model is exported; None where none was named, as
-            for weights alone, or where a `Hardware` belongs to none.
+        target: The target that the model is exported for; None if no target was named, as with
+            weight-only quantization, or if the `Hardware` belongs to no target.
         algorithm: The algorithm's name on the insertions.
-        saturating: How many layers the target computes wrongly on the CPU on which the plan was
-            made; no file holds it.
+        saturating: How many layers saturate on the CPU on which the plan was made; it is not
+            saved to files.
     """
 
     hardware: str

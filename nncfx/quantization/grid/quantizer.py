@@ -1,4 +1,4 @@
-"""The hooks that quantize: one module per quantized tensor."""
+"""The hook that quantizes a tensor."""
 
 import math
 from collections.abc import Callable
@@ -17,19 +17,19 @@ from nncfx.schemes.wide_floats import NARROW
 
 @final
 class Quantizer(nn.Module):
-    """Rounds a tensor to a grid of integers and back, in the forward.
+    """Rounds a tensor to a grid of integers and back.
 
-    Its grid is a constant until `learn` is called; then an optimizer can move it: symmetric grids
-    by their largest number `peak` (or its logarithm), asymmetric ones by their ends `low` and
-    `high`. All of these stay in float32 where the model is cast to 16 bits.
+    Its grid is constant until `learn` is called. Then it has parameters for an optimizer: the
+    largest number `peak` (or its logarithm) of a symmetric grid, the ends `low` and `high` of an
+    asymmetric grid. All of them stay in float32 when the model is cast to 16 bits.
 
     Attributes:
         spec: How it quantizes.
-        is_active: Whether it quantizes at all; a Python bool, part of no `state_dict`.
-        was_learned: Whether training has put the grid, now a constant, where it is.
-        plan: What put it where it stands, shared with the other quantizers of the model; None for
-            one that was made by itself.
-        number: Its place in the plan.
+        is_active: Whether it quantizes at all; a Python bool, not part of the `state_dict`.
+        was_learned: Whether the grid, now constant, was learned in training.
+        plan: The plan it belongs to, shared with the other quantizers of the model; None for a
+            quantizer that was created on its own.
+        number: Its index in the plan.
     """
 
     step: Tensor
@@ -38,7 +38,7 @@ class Quantizer(nn.Module):
     number: int = -1
 
     def __init__(self, spec: QuantizerSpec, shape: tuple[int, ...] = ()) -> None:
-        """Take the shape of the scale: () for one, (n,) for one per channel or group."""
+        """Create a quantizer whose scale has `shape`: (), or (n,) for n channels or groups."""
         super().__init__()
         self.spec = spec
         self.is_active = True
@@ -48,33 +48,33 @@ class Quantizer(nn.Module):
 
     @property
     def scale(self) -> Tensor:
-        """The distance of two neighbours on the grid: a scalar, one per channel or per group."""
+        """The distance between neighbours on the grid: a scalar, one per channel or per group."""
         return self._qparams()[0]
 
     @property
     def zero_point(self) -> Tensor:
-        """The integer that stands for 0, shaped as `scale`, int32."""
+        """The integer that represents 0, shaped as `scale`, int32."""
         return self._qparams()[1].detach().to(torch.int32)
 
     @property
     def planned(self) -> PlannedQuantizer:
-        """What its plan says of it; its own `spec` may differ by the sign."""
+        """Its entry in the plan, whose `spec` can differ in the sign from its own."""
         assert self.plan is not None  # noqa: S101 (placed by one)
         return self.plan.quantizers[self.number]
 
     @property
     def storage_bits(self) -> int:
-        """The bits that an entry of what it rounds takes as an integer."""
+        """Bits per element when stored as integers."""
         return self.spec.bits
 
     @property
     def is_learned(self) -> bool:
-        """Whether the grid is made of parameters."""
+        """Whether the grid has trainable parameters."""
         return bool(self._parameters)
 
     @override
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        # a scale of 8 significant bits would move the ends of a grid by half a step
+        # a bfloat16 scale has 8 significant bits, which could move the ends by half a step
         def moved(one: Tensor) -> Tensor:
             found = fn(one)
             return one.to(found.device) if found.dtype in NARROW else found
@@ -88,14 +88,14 @@ class Quantizer(nn.Module):
             return x
         scale, zero_point = self._qparams()
         if scale.requires_grad:
-            # LSQ: without this, the gradient grows with the number of elements it is summed over
+            # LSQ: otherwise the gradient grows with the number of elements summed
             elements = math.prod(x.shape[1:] if self.spec.axis is None else x.shape)
             factor = 1 / math.sqrt(max(elements, 1) * self.spec.quant_max)
             return fake_quantize(x, scale, zero_point, self.spec, gradient_scale=factor)
         return fake_quantize(x, scale, zero_point, self.spec)
 
     def _qparams(self) -> tuple[Tensor, Tensor]:
-        """Return scale and zero point; the latter is a whole float where it is learned."""
+        """Return scale and zero point; a learned zero point is a whole float."""
         learned = dict(self.named_parameters(recurse=False))
         if "low" in learned:
             return qparams_from_range(learned["low"], learned["high"], self.spec)
@@ -106,11 +106,11 @@ class Quantizer(nn.Module):
         return self.step, self.zero
 
     def set_range(self, low: Tensor, high: Tensor) -> None:
-        """Take the grid that holds `low` to `high` and 0; shapes as the scale's."""
+        """Set the grid to cover `low`, `high` and 0; both are shaped as the scale."""
         self.set_qparams(*qparams_from_range(low.detach(), high.detach(), self.spec))
 
     def set_qparams(self, scale: Tensor, zero_point: Tensor | None = None) -> None:
-        """Take `scale` and `zero_point` (0 if None), which broadcast to the present ones."""
+        """Set `scale` and `zero_point` (0 if None), which broadcast to the current shape."""
         self.was_learned = False
         with torch.no_grad():
             self.step.copy_(scale)
@@ -121,7 +121,7 @@ class Quantizer(nn.Module):
                 parameter.copy_(ends[name])
 
     def take(self, kept: Tensor) -> None:
-        """Keep the channels (or groups) of these indices, and forget the others."""
+        """Keep only the channels (or groups) with these indices."""
         for name, buffer in list(self.named_buffers(recurse=False)):
             self.register_buffer(name, buffer[kept])
         for name, parameter in list(self.named_parameters(recurse=False)):
@@ -134,16 +134,16 @@ class Quantizer(nn.Module):
         return range_of(scale.detach(), zero_point.detach(), self.spec)
 
     def learn(self, *, logarithmic: bool = False) -> None:
-        """Make parameters of the grid, from where it stands; a grid that learns stays as it is.
+        """Turn the grid into parameters with its current values, unless it is learned already.
 
-        The gradient to the scale is multiplied by `1 / sqrt(elements * quant_max)`, where the
-        elements are those of one example.
+        The gradient to the scale is multiplied by `1 / sqrt(elements * quant_max)`, where
+        `elements` counts one example.
 
         Args:
             logarithmic: Train the logarithm of a symmetric grid's peak.
 
         Raises:
-            ArgumentError: the format is float8, whose scale has no gradient here.
+            ArgumentError: the format is float8 or a codebook, whose scale has no gradient here.
 
         Source: Esser et al., "Learned step size quantization", 2020, section 2.2; NNCF 2.19,
         which trains scale, or low and range.
@@ -162,7 +162,7 @@ class Quantizer(nn.Module):
             self.set_qparams(self.step, self.zero)
 
     def freeze(self) -> None:
-        """Make the grid a constant again, where it stands now."""
+        """Make the grid constant again, with its current values."""
         scale, zero_point = self._qparams()
         was_learned = self.was_learned or self.is_learned
         self._parameters.clear()

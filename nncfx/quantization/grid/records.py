@@ -1,4 +1,4 @@
-"""Quantizers and their plans as plain values, so that a file can bring them back."""
+"""Convert quantizers and their plans to plain values for files, and back."""
 
 import dataclasses
 import math
@@ -19,15 +19,15 @@ from nncfx.tracing.hooks.validation import check_algorithm
 
 _SITES: dict[str, type[Site]] = {"weight": WeightSite, "pre": PreSite, "post": PostSite}
 _MOST: Final = 2**31
-"""Scales of all quantizers; a file that asks for more is damaged."""
+"""Most scales of all quantizers together; a file with more is damaged."""
 
 
 def quantizer_records(
     model: NNCFNetwork, *, without: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return what JSON needs to hold of the quantizers of `model`: all but their tensors.
+    """Return the quantizers of `model`, except their tensors, as JSON values.
 
-    Those of the algorithms `without` are left out.
+    Quantizers of the algorithms in `without` are left out.
     """
     plans = {id(one): number for number, one in enumerate(_plans(model, without))}
     records: dict[int, dict[str, Any]] = {}
@@ -54,12 +54,12 @@ def quantizer_records(
 
 
 def plan_records(model: NNCFNetwork, *, without: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Return what JSON needs to hold of the plans of `model` beside `quantizer_records`."""
+    """Return the plans of `model`, except what `quantizer_records` holds, as JSON values."""
     records = []
     for plan in _plans(model, without):
-        # grids and sites stand in the records of the quantizers
+        # grids and sites are in the records of the quantizers
         rest = tuple(replace(one, spec=QuantizerSpec(), sites=()) for one in plan.quantizers)
-        # nor does a file tell of the CPU that it was written on
+        # a file does not depend on the CPU that wrote it
         plain = replace(plan, quantizers=rest, saturating=0)
         record = encode(plain, omit="defaults")
         if plan.target is not None and TARGETS.get(plan.target.name) == plan.target:
@@ -82,20 +82,22 @@ def _site_record(site: Site) -> list[Any]:
 def insertions_from(
     records: Sequence[Any], plans: Sequence[Any] = (), *, most: int = _MOST
 ) -> list[Insertion]:
-    """Return the insertions that `quantizer_records` described; their tensors come from a file.
+    """Return the insertions described by `quantizer_records`, without the values of tensors.
 
-    `plans` is what `plan_records` returned; files of before hold none. A file that asks for more
-    than `most` scales in all is damaged.
+    `plans` is the result of `plan_records`; older files have none. A file whose quantizers have
+    more than `most` scales together is damaged.
 
     Raises:
         StorageError: a record is damaged.
     """
     insertions = []
     placed: list[tuple[Quantizer, int, int, tuple[Site, ...]]] = []
+    left = most
     for record in records:
         try:
             shape = tuple(map(int, record["shape"]))
-            if math.prod(shape) > most:
+            left -= math.prod(shape)
+            if left < 0:
                 raise StorageError(f"its scales have the shape {shape}")
             hook = Quantizer(decode(QuantizerSpec, record["spec"]), shape)
             if record.get("learned"):
@@ -122,10 +124,10 @@ def insertions_from(
 
 
 def check_axes(insertions: Iterable[Insertion], model: NNCFNetwork) -> None:
-    """Check that the weights of `model` have the axes of scales that quantizers of a file name.
+    """Check that the scales of quantizers from a file fit the weights of `model`.
 
     Raises:
-        StorageError: one has no such axis, or of another length.
+        StorageError: a weight lacks the axis of the scales, or it has another length.
     """
     weights = raw_parameters(model)
     for one in insertions:
@@ -143,7 +145,11 @@ def check_axes(insertions: Iterable[Insertion], model: NNCFNetwork) -> None:
 def _give_plans(
     placed: Sequence[tuple[Quantizer, int, int, tuple[Site, ...]]], records: Sequence[Any]
 ) -> None:
-    """Give quantizers their plans; each comes with the plan's place, its own there, its sites."""
+    """Assign plans to quantizers.
+
+    `placed` holds each quantizer with the index of its plan, its index in that plan, and its
+    sites.
+    """
     try:
         plans = []
         for record in records:

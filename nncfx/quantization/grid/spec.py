@@ -1,4 +1,4 @@
-"""How a tensor is quantized: data, without any tensor."""
+"""The specification of how a tensor is quantized."""
 
 import dataclasses
 from typing import Final, Literal
@@ -14,7 +14,7 @@ FLOAT8_MAX: Final = {"float8_e4m3": 448.0, "float8_e5m2": 57344.0}
 MOST_BITS: Final = 16
 _BITS = (2, MOST_BITS)
 _LEAST_GROUP: Final = 16
-"""The smallest that runtimes read."""
+"""The smallest group that runtimes support."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,13 +23,13 @@ class QuantizerSpec:
 
     Attributes:
         bits: Width of the integers, in 2 to 16; 8 for float8.
-        mode: "symmetric": zero is the middle of the range; "asymmetric": the range lies anywhere
-            around zero; a float8 format; or sixteen values that are no integers: "nf4", or
-            "float4_e2m1", which with a group of 32 and scales that are powers of two is MXFP4.
-        signed: Whether the integers may be negative. It changes no value in the asymmetric mode.
-        axis: The axis that has a scale for each index; None for one scale in all.
-        group: For weights: so many consecutive elements along the last axis share a scale. The
-            axis is then None.
+        mode: "symmetric": zero is the middle of the range; "asymmetric": the range includes zero
+            anywhere; a float8 format; or a codebook of sixteen values: "nf4", or "float4_e2m1",
+            which is MXFP4 with a group of 32 and scales that are powers of two.
+        signed: Whether integers can be negative. In asymmetric mode it does not change values.
+        axis: The axis that has a scale for each index; None for a single scale.
+        group: For weights: number of consecutive elements along the last axis that share a
+            scale; `axis` is then None.
         columns: For groups of a matrix: they lie along its first axis, since a column makes an
             output, as `addmm` reads it.
         narrow: Leave out the most negative integer, so that a weight and its negative are
@@ -39,7 +39,7 @@ class QuantizerSpec:
         power_of_two: Scales are powers of two.
 
     Raises:
-        ArgumentError: the values do not go together.
+        ArgumentError: the values contradict each other.
     """
 
     bits: int = 8
@@ -57,7 +57,7 @@ class QuantizerSpec:
         if not low <= self.bits <= high:
             raise ArgumentError(
                 f"bits is {self.bits}; quantizers have {low} to {high}. Leave a tensor in float "
-                "by an ignored scope."
+                "with an ignored scope."
             )
         if self.is_float8 and self.bits != 8:  # noqa: PLR2004 (float8)
             raise ArgumentError(
@@ -85,7 +85,7 @@ class QuantizerSpec:
 
     @property
     def is_codebook(self) -> bool:
-        """Whether values are rounded to a table of sixteen instead of integers."""
+        """Whether values are rounded to a codebook of sixteen values instead of integers."""
         return self.mode in CODEBOOKS
 
     @property
@@ -95,14 +95,14 @@ class QuantizerSpec:
 
     @property
     def peak(self) -> float:
-        """What the largest magnitude of a range is divided by to give the scale."""
+        """The divisor that turns the largest magnitude of a range into the scale."""
         if self.is_codebook:
             return CODEBOOKS[self.mode][-1]
         return FLOAT8_MAX[self.mode] if self.is_float8 else float(self.quant_max)
 
     @property
     def quant_min(self) -> int:
-        """The smallest integer; it counts from 0 where unsigned."""
+        """The smallest integer; 0 if unsigned."""
         if not self.signed:
             return 0
         return -int(2 ** (self._width - 1)) + self.narrow
@@ -118,7 +118,7 @@ class QuantizerSpec:
 
     @property
     def steps_per_threshold(self) -> int:
-        """By what a threshold is divided to give the scale: 2^(bits - sign).
+        """The divisor that turns a threshold into the scale: 2^(bits - sign).
 
         Source: Hago, scale = threshold / 2^(bits - sign).
         """
@@ -142,7 +142,7 @@ class QuantizerSpec:
 
 
 def fitting_group(group: int | None, width: int) -> int | None:
-    """Return the group for rows of `width`: its half, fourth, ..., 16, or None for a whole row.
+    """Return `group` halved until it divides `width`, at least 16; None for a whole row.
 
     >>> fitting_group(128, 96), fitting_group(32, 40)
     (32, None)

@@ -1,4 +1,4 @@
-"""Which weights of a quantized model a file may hold as integers, and these integers."""
+"""Find the weights of a quantized model that a file can store as integers."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -19,7 +19,7 @@ _BYTE: Final = 8
 
 
 def sole_quantizers(model: NNCFNetwork) -> dict[WeightSite, Quantizer]:
-    """Return the quantizers of weights beside which no other hook stands, by site."""
+    """Return, by site, the quantizers of weights that have no other hook."""
     chains: dict[WeightSite, list[torch.nn.Module]] = {}
     for each in model.nncf.hooks:
         if isinstance(each.site, WeightSite):
@@ -33,22 +33,22 @@ def sole_quantizers(model: NNCFNetwork) -> dict[WeightSite, Quantizer]:
 
 @torch.no_grad()
 def integer_weights(model: NNCFNetwork) -> dict[str, tuple[IntegerTensor, Quantizer]]:
-    """Return the weights that nothing reads but through one quantizer, as integers, with it.
+    """Return the weights that are only read through one quantizer, as integers, with it.
 
-    The quantizer makes of them, dequantized, bitwise what it makes of the weights in float: where
-    it would not (16 bits in half precision), or the weight has a NaN, the weight is left out.
+    Quantizing the dequantized integers equals quantizing the float weight bitwise. Weights for
+    which this does not hold (16 bits in half precision, NaN) are left out.
 
     Args:
-        model: Its quantizers are constants: learned ones are left out.
+        model: Model with constant quantizers; weights of learned quantizers are left out.
 
     Returns:
-        By the first name of the weight.
+        Integers and quantizer by the first name of the weight.
     """
     quantizers = sole_quantizers(model)
     names: dict[object, list[str]] = {}
     tensors: Mapping[str, Tensor] = constants_of(model)
     for name, one in tensors.items():
-        # a sparse tensor, such as the edges of a graph, has no place of its own
+        # a sparse tensor, such as the edges of a graph, has no data pointer
         has_place = one.numel() and one.layout == torch.strided
         place = (one.data_ptr(), one.shape, one.stride()) if has_place else id(one)
         names.setdefault(place, []).append(name)
@@ -75,7 +75,7 @@ def _stored(weight: Tensor, hook: Quantizer) -> IntegerTensor | None:
 def on_grid(
     weight: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec
 ) -> IntegerTensor:
-    """Return a weight as the integers, float8 or places in a table that `spec` rounds it to."""
+    """Return a weight as the integers, float8 values or codes that `spec` rounds it to."""
     return IntegerTensor(
         values=to_integers(weight, scale, zero_point, spec).to(_dtype(spec)),
         scale=scale,

@@ -1,1 +1,1 @@
-"""Layers that hold quantized weights as their codes in memory and decode them while they run."""
+"""Layers that hold quantized weights as codes in memory and decode them while they run."""

@@ -1,4 +1,4 @@
-"""Adapters of PEFT around layers of codes, into which nothing can be merged."""
+"""Prevent PEFT from merging adapters into packed layers."""
 
 from typing import Any, Final, NoReturn
 
@@ -12,9 +12,9 @@ _MERGE: Final = "merge"
 
 
 def let_merge(model: nn.Module, *, is_packed: bool) -> None:
-    """Let adapters refuse, in place, to be merged into layers of codes, or no longer.
+    """Make `merge` of adapters around packed layers raise, or restore it if not `is_packed`.
 
-    PEFT adds to `base_layer.weight`, which is decoded at each reading: the sum would be lost.
+    PEFT adds to `base_layer.weight`, which is decoded on each access, so the sum would be lost.
     """
     for module in model.modules():
         base = getattr(module, "base_layer", None)
@@ -28,6 +28,7 @@ def let_merge(model: nn.Module, *, is_packed: bool) -> None:
 def _refuse(*args: Any, **kwargs: Any) -> NoReturn:  # noqa: ANN401 (as the method's)
     del args, kwargs
     raise ArgumentError(
-        "The layer of this adapter holds codes, to which nothing can be added: the adapter would "
-        "be lost. Merge it before quantize_weights(..., pack=True), or keep it beside the codes."
+        "The layer of this adapter holds codes, to which nothing can be added: the adapter "
+        "would be lost. Merge it before quantize_weights(..., pack=True), or keep it next to "
+        "the codes."
     )

@@ -1,4 +1,4 @@
-"""Codes of weights as bytes, and back to numbers: integers, float8, places in a table."""
+"""Pack codes of weights (integers, float8, codebook indices) into bytes, and decode them."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,7 +15,7 @@ _E4M3: Final = torch.float8_e4m3fn
 _E4M3_SHIFT: Final = 20
 _E4M3_BITS: Final = -(2**31) + (0x7F << _E4M3_SHIFT)
 _E4M3_FACTOR: Final = 2.0**120
-"""Moved into the place of float32's exponent, that of e4m3 is 120 too small."""
+"""Corrects the exponent bias of e4m3, 120 less than float32's, after its bits are shifted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +23,10 @@ class CodeFormat:
     """How one number of a weight is coded.
 
     Attributes:
-        dtype: Of the codes when each has a byte of its own.
-        bits: 4 or less are packed, two in a byte; or 8.
-        lowest: What is added to a packed code to give a signed integer: 0 or -8.
-        codebook: The table in which codes are places, if any.
+        dtype: Dtype of the codes when each takes a byte.
+        bits: 4 if two codes are packed in a byte; or 8.
+        lowest: Added to a packed code to get a signed integer: 0 or -8.
+        codebook: The codebook that the codes index, if any.
     """
 
     dtype: torch.dtype
@@ -50,7 +50,7 @@ class CodeFormat:
 
     @property
     def is_integer(self) -> bool:
-        """Whether numbers are their codes less a zero point."""
+        """Whether numbers are codes minus a zero point."""
         return self.codebook is None and not self.dtype.is_floating_point
 
     def pack(self, values: Tensor, split: int) -> Tensor:
@@ -58,7 +58,7 @@ class CodeFormat:
 
         Args:
             values: r x c, of `dtype`.
-            split: At least half of r; unused for codes of a byte.
+            split: At least half of r; unused if codes take a byte.
         """
         if not self.is_packed:
             return values.contiguous()
@@ -69,16 +69,16 @@ class CodeFormat:
         return packed
 
     def unpack(self, packed: Tensor, rows: int) -> Tensor:
-        """Return what `pack` has packed, `rows` x c."""
+        """Return the codes that `pack` packed, `rows` x c."""
         if not self.is_packed:
             return packed
         codes = torch.cat([packed & _LOW, packed >> _NIBBLE])[:rows]
         return (codes.to(torch.int16) + self.lowest).to(self.dtype)
 
     def numbers(self, packed: Tensor, into: Tensor, *, high: bool = False) -> Tensor:
-        """Return `into`, filled with the numbers of bytes; signed integers as code - lowest.
+        """Fill `into` with the numbers of packed bytes; signed integers as code - lowest.
 
-        `into` has their shape, of a float; `high` takes the high half of each byte.
+        `into` is a float tensor with their shape; `high` selects the high half of each byte.
         """
         if self.is_packed:
             packed = packed >> _NIBBLE if high else packed & _LOW
@@ -93,9 +93,9 @@ class CodeFormat:
 
 
 def as_rows(stored: IntegerTensor, *, turned: bool = False) -> IntegerTensor:
-    """Return a matrix on a grid with its outputs on axis 0, and its groups along the rows.
+    """Return a quantized matrix with its outputs on axis 0, and its groups along the rows.
 
-    One that is `turned` has them in columns, as in `addmm`.
+    If `turned`, the columns of `stored` are its outputs, as in `addmm`.
     """
     if not turned:
         return stored

@@ -1,6 +1,6 @@
-"""What compiled loops need that numba's Python has no words for, written in LLVM's.
+"""Intrinsics in LLVM for operations that numba does not offer.
 
-numba compiles a caller again where the caller's file has changed, not this one.
+numba recompiles callers only when the file of the caller changes, not when this one does.
 """
 
 from typing import Any, Final, TypeAlias
@@ -10,13 +10,13 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 Native: TypeAlias = Any
-"""Types of numba, what builds code, and what is built."""
+"""Types of numba, code builders and their results."""
 
 _elements: Final[Native] = cgutils.unpack_tuple
 
 
 def _take_and_add(_: Native, counter: Native) -> Native:
-    """Return the integer at a pointer, and add 1 to it, as one step among threads."""
+    """Return the integer at a pointer and add 1 to it, atomically."""
 
     def build(context: Native, builder: Native, _: Native, arguments: Native) -> Native:
         one = context.get_constant(types.int64, 1)
@@ -27,7 +27,7 @@ def _take_and_add(_: Native, counter: Native) -> Native:
 
 
 def _call_with_addresses(_: Native, function: Native, addresses: Native) -> Native:
-    """Call a C function, by its pointer, with the addresses of a tuple; it returns nothing."""
+    """Call a C function without a result, by its pointer, with the addresses in a tuple."""
 
     def build(context: Native, builder: Native, _: Native, arguments: Native) -> Native:
         pointer = context.get_value_type(types.voidptr)

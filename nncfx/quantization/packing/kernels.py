@@ -1,11 +1,11 @@
-"""Compiled loops over codes: products of few rows as they decode, and of more by tiles.
+"""Compiled loops over codes, which multiply few rows while decoding, and more rows by tiles.
 
-Codes lie as `PackedWeight` keeps them: inputs on axis 0, outputs on axis 1, along which the loops
-are vectorized. `zeros` has no rows where each number is its code less `shift`.
+Codes have the layout of `PackedWeight`: inputs on axis 0, outputs on axis 1, along which the loops
+are vectorized. `zeros` has no rows if each number is its code minus `shift`.
 
-`multiply_parts` and `multiply_tiles` are C functions, which any number of threads may run at once.
-They take what `parts.CodedWeight` lays out; all loops are in one file, since numba compiles a
-caller again only where the caller's own file has changed.
+`multiply_parts` and `multiply_tiles` are C functions that any number of threads can run at once.
+They take the arguments that `parts.CodedWeight` lays out. All loops are in one file, because numba
+recompiles a caller only when the caller's own file changes.
 """
 
 from typing import Any, Final, TypeAlias
@@ -20,7 +20,7 @@ from nncfx.storage.compiled import fused, inlined
 Codes: TypeAlias = NDArray[np.uint8] | NDArray[np.int8]
 Floats: TypeAlias = NDArray[np.float32]
 Native: TypeAlias = Any
-"""What has a type for numba alone: pointers, types, and what builds them."""
+"""Objects that only numba has types for: pointers, types and their builders."""
 
 numba: Final[Native] = typed_numba
 
@@ -28,8 +28,8 @@ INT8: Final = 0
 UINT8: Final = 1
 NIBBLES: Final = 2
 SIZES: Final = 14
-"""Integers that a C function takes: parts begun, length of one, of all; the kind and the rows of
-codes; outputs; rows of the scale and of zeros; shift; group; and four of its own."""
+"""Integers that a C function takes: parts begun, length of a part, total length; kind and rows of
+codes; outputs; rows of the scale and of zeros; shift; group; and four specific to the function."""
 
 _PARTS: Final = numba.types.void(numba.types.CPointer(numba.types.voidptr))
 
@@ -43,7 +43,7 @@ def _at(x: Floats, place: int, end: int) -> np.float32:
 def _four(
     codes: Codes, i: int, end: int, first: int, last: int
 ) -> tuple[Codes, Codes, Codes, Codes]:
-    """Return a part of four rows; in place of those behind the end, the last."""
+    """Return a part of four rows; rows past the end are replaced by the last."""
     return (
         codes[i][first:last],
         codes[min(i + 1, end - 1)][first:last],
@@ -56,7 +56,7 @@ def _four(
 def _load_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
     scale: Floats, zeros: Codes, shift: int, group: int, first: int, steps: Floats, offsets: Floats
 ) -> None:
-    """Fill `steps` and `offsets` with those of one group of the outputs from `first` on."""
+    """Fill `steps` and `offsets` with those of one group, for outputs from `first` on."""
     last = first + len(steps)
     line = scale[group][first:last]
     for j in range(len(line)):
@@ -74,7 +74,7 @@ def _load_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
 def _load_nibble_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no records)
     scale: Floats, zeros: Codes, shift: int, group: int, first: int, steps: Floats, offsets: Floats
 ) -> None:
-    """Do as `_load_grid` does; groups behind the rows of `zeros` are in the high halves."""
+    """Do the same as `_load_grid`; groups past the rows of `zeros` are in the high halves."""
     last = first + len(steps)
     line = scale[group][first:last]
     for j in range(len(line)):
@@ -104,17 +104,17 @@ def decode_bytes(  # noqa: PLR0913, PLR0917 (a compiled function takes no record
     width: int,
     into: Floats,
 ) -> None:
-    """Fill `into` with the numbers of as many inputs and outputs.
+    """Fill `into` with the numbers of k inputs and w outputs.
 
     Args:
         codes: i x o.
         scale: g x o.
         zeros: g x o, or 0 x o.
-        shift: What stands for 0 without `zeros`.
+        shift: The code of 0 without `zeros`.
         group: Inputs that share a scale; i with one scale for each output.
-        start: The first of the inputs.
-        left: The first of the outputs.
-        width: w, outputs of the part.
+        start: The first input.
+        left: The first output.
+        width: Number of outputs, w.
         into: k x w or wider.
     """
     right = left + width
@@ -141,10 +141,10 @@ def decode_nibbles(  # noqa: PLR0913, PLR0917 (a compiled function takes no reco
     width: int,
     into: Floats,
 ) -> None:
-    """Do as `decode_bytes` does, of codes that share a byte with those half the inputs further.
+    """Do the same as `decode_bytes` for two codes per byte, half of the inputs apart.
 
-    `codes` is s x o, the low halves being the first s inputs; `zeros` is half of g, rounded up,
-    x o, or 0 x o, with halves as those of `codes`.
+    `codes` is s x o, with the first s inputs in the low halves; `zeros` is half of g, rounded up,
+    x o, with the same halves, or 0 x o.
     """
     right = left + width
     grid = np.empty((2, right - left), dtype=np.float32)
@@ -176,9 +176,9 @@ def multiply_bytes(  # noqa: PLR0913, PLR0917 (a compiled function takes no reco
     x: Floats,
     y: Floats,
 ) -> None:
-    """Add `x @ weight.T`, of x n x i, to the columns `first` to `last`, not included, of `y`.
+    """Add `x @ weight.T` to the columns `first` to `last`, exclusive, of `y`.
 
-    The weight is given as `decode_bytes` takes it; `y` is n x o.
+    `x` is n x i and `y` n x o; the weight is given as in `decode_bytes`.
     """
     inputs = len(codes)
     width = last - first
@@ -228,7 +228,7 @@ def multiply_nibbles(  # noqa: PLR0913, PLR0917 (a compiled function takes no re
     x: Floats,
     y: Floats,
 ) -> None:
-    """Do as `multiply_bytes` does, of codes that `decode_nibbles` takes."""
+    """Do the same as `multiply_bytes` for codes as in `decode_nibbles`."""
     split, inputs = len(codes), x.shape[1]
     width = last - first
     parts = np.empty((6, width), dtype=np.float32)
@@ -302,7 +302,7 @@ def _decode(
 
 @numba.cfunc(_PARTS, cache=True)  # type: ignore[untyped-decorator]
 def multiply_parts(places: Native) -> None:
-    """Add `x @ weight.T` to `y`, by columns; the sizes continue with the shape of x."""
+    """Add `x @ weight.T` to `y` in parts of columns; the sizes end with the shape of x."""
     sizes = numba.carray(places[0], SIZES, np.int64)
     x = numba.carray(places[4], (sizes[10], sizes[11]), np.float32)
     y = numba.carray(places[5], (sizes[10], sizes[5]), np.float32)
@@ -323,18 +323,18 @@ def multiply_parts(places: Native) -> None:
 
 @numba.cfunc(_PARTS, cache=True)  # type: ignore[untyped-decorator]
 def multiply_tiles(places: Native) -> None:
-    """Let `y` be `x @ weight.T`, by columns, by BLAS over decoded tiles.
+    """Set `y` to `x @ weight.T` in parts of columns, by BLAS over decoded tiles.
 
-    The sizes continue with the shape of x, and the inputs of a tile; the last place is of `sgemm`.
+    The sizes end with the shape of x and the inputs of a tile; the last pointer is `sgemm`.
     """
     sizes = numba.carray(places[0], SIZES, np.int64)
     x = numba.carray(places[4], (sizes[10], sizes[11]), np.float32)
     y = numba.carray(places[5], (sizes[10], sizes[5]), np.float32)
     step, height = sizes[1], sizes[12]
-    # of rows as long as a power of two, the numbers of a column would share one set of a cache
+    # with rows of a power of two, all numbers of a column would fall into one set of the cache
     tile = np.empty((height, step + 16), dtype=np.float32)
-    # what lies by rows is transposed to BLAS: y.T = tile.T @ x.T. Each is an address of 8 bytes,
-    # in which a BLAS of 4 finds the same number
+    # BLAS reads row-major matrices as transposed: y.T = tile.T @ x.T. Sizes are integers of 8
+    # bytes, from which a BLAS with integers of 4 reads the same number
     as_is = np.array([ord("N")], dtype=np.int8)
     width, rows, inputs = np.zeros(1, np.int64), np.array([len(x)]), np.zeros(1, np.int64)
     strides = np.array([step + 16, x.shape[1], y.shape[1]])

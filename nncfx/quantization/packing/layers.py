@@ -14,21 +14,21 @@ from nncfx.schemes.wide_floats import wide
 from nncfx.storage.models.integer_tensor import IntegerTensor
 
 _CHUNK: Final = 3 * 2**17
-"""Numbers that are decoded at once: in float32 they stay in a core's second cache."""
+"""Numbers that are decoded at once; in float32 they fit into a core's L2 cache."""
 
 _FEW: Final = 4
-"""Rows of an input that a compiled program multiplies as it decodes, without a product."""
+"""Most input rows that a compiled program multiplies elementwise while decoding."""
 
 
 class PackedWeight(nn.Module):
-    """A matrix of codes, o x i, kept with the inputs on axis 0.
+    """A matrix of codes, o x i, stored with the inputs on axis 0.
 
     Attributes:
-        codes: Bytes: i x o, or half as many rows where two codes share one.
-        scale: g x o for g groups of inputs, or 1 x o; as wide as it has to be.
-        zero_point: The integer that stands for 0, shaped as `scale`; packed as codes are.
-        dtype: Of the weight that the codes stand for.
-        is_turned: Whether the layer whose place this takes had the inputs on axis 0.
+        codes: Bytes: i x o, or half as many rows if two codes share a byte.
+        scale: g x o for g groups of inputs, or 1 x o; in the narrowest exact dtype.
+        zero_point: The integer that represents 0, shaped as `scale` and packed as the codes.
+        dtype: Dtype of the decoded weight.
+        is_turned: Whether the original layer had the inputs on axis 0.
     """
 
     is_turned = False
@@ -38,7 +38,7 @@ class PackedWeight(nn.Module):
     zero_point: Tensor | None
 
     def __init__(self, stored: IntegerTensor) -> None:
-        """Take a matrix on a grid with its outputs on axis 0 (`codes.as_rows`)."""
+        """Pack a quantized matrix with its outputs on axis 0 (`codes.as_rows`)."""
         super().__init__()
         self.format = CodeFormat.of(stored)
         self.shape = tuple(stored.values.shape)
@@ -49,13 +49,13 @@ class PackedWeight(nn.Module):
         scale = scale.reshape(outputs, -1).T.contiguous()
         self.is_grouped = len(scale) > 1
         self.group = inputs // len(scale)
-        # halves of whole groups, so that a part of the bytes is a part of the scales
+        # split at a group, so that parts of the bytes match parts of the scales
         self.split = -(-len(scale) // 2) * self.group if self.is_grouped else -(-inputs // 2)
         self.register_buffer("codes", self.format.pack(stored.values.T, self.split))
         self.dtype = stored.dtype
         narrow = scale.to(stored.dtype)
         is_exact = torch.equal(narrow.to(scale.dtype), scale)
-        # a parameter, by which a model tells its dtype and device
+        # a parameter, from which others read the dtype and device of a model
         self.scale = nn.Parameter(narrow if is_exact else scale, requires_grad=False)
         zero = zero.reshape(outputs, -1).T
         self.zero_dtype = stored.values.dtype
@@ -64,7 +64,7 @@ class PackedWeight(nn.Module):
         self.register_buffer("zero_point", packed)
 
     def integers(self) -> IntegerTensor:
-        """Return the matrix on its grid, with the outputs on axis 0."""
+        """Return the quantized matrix with the outputs on axis 0."""
         zero = self._zeros()
         scale = wide(self.scale).T.reshape(-1).contiguous()
         return IntegerTensor(
@@ -88,7 +88,7 @@ class PackedWeight(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The matrix as numbers, o x i; it is decoded at each reading."""
+        """The decoded matrix, o x i; it is decoded on each access."""
         return self.integers().dequantize()
 
     def _zeros(self) -> Tensor | None:
@@ -97,7 +97,7 @@ class PackedWeight(nn.Module):
         return self.format.unpack(self.zero_point, len(self.scale))
 
     def product(self, x: Tensor) -> Tensor:
-        """Return `x @ weight.T` for n x i inputs."""
+        """Return `x @ weight.T` for inputs of n x i."""
         if torch.is_grad_enabled() and x.requires_grad:
             return F.linear(x, self.weight.to(x.dtype))
         if self.format.is_integer and is_served(x, self.codes):
@@ -118,14 +118,14 @@ class PackedWeight(nn.Module):
         return found if self.is_grouped else found * self.scale.to(x.dtype)
 
     def _numbers(self, x: Tensor, *, whole: bool) -> Iterator[tuple[slice, Tensor]]:
-        """Yield parts of the inputs and the weight's numbers for them, parts x o.
+        """Yield slices of the inputs with the weight's numbers for them, inputs x o.
 
-        With one scale for each output, they have still to be multiplied by it.
+        With one scale for each output, the numbers are not yet multiplied by it.
         """
         inputs, zeros, dtype = self.shape[1], self._zeros(), x.dtype
         rows = len(self.codes)
         unit = self.group if self.is_grouped else 1
-        # each part is added to the result: the longer that is, the fewer there should be
+        # each part is added to the result; the larger the result, the fewer parts there should be
         least = max(_CHUNK // self.shape[0], 2 * len(x))
         step = rows if whole else max(least // unit, 1) * unit
         buffer = self.scale.new_empty(0, dtype=dtype)
@@ -143,7 +143,7 @@ class PackedWeight(nn.Module):
                     yield slice(first, last), self._on_grid(numbers, first, self.scale, zeros)
 
     def _on_grid(self, numbers: Tensor, first: int, scale: Tensor, zeros: Tensor | None) -> Tensor:
-        """Return numbers less their zero point and, where they have groups, times their scale."""
+        """Subtract the zero point from numbers and, if there are groups, multiply by the scale."""
         lowest = self.format.lowest
         if not self.is_grouped:
             if zeros is None and not lowest:
@@ -157,7 +157,7 @@ class PackedWeight(nn.Module):
         shift = -lowest if zeros is None else zeros[groups].to(numbers.dtype).unsqueeze(1) - lowest
         if numbers.dtype != torch.float32:
             return by_group.sub_(shift).mul_(scale).view_as(numbers)
-        # one pass in place of two
+        # one pass instead of two
         return torch.addcmul(scale * -shift, by_group, scale, out=by_group).view_as(numbers)
 
     @override
@@ -169,10 +169,10 @@ class PackedWeight(nn.Module):
 
 @final
 class PackedLinear(PackedWeight):
-    """`x @ weight.T + bias`, as `nn.Linear` computes it, with a weight of codes.
+    """Computes `x @ weight.T + bias` like `nn.Linear`, with a weight of codes.
 
-    The weight is decoded in parts that stay in the cache. Inputs that require a gradient get one;
-    the codes have none.
+    The weight is decoded in parts that fit into the cache. Gradients reach the inputs, but not the
+    codes.
     """
 
     bias: Tensor | None
@@ -180,7 +180,7 @@ class PackedLinear(PackedWeight):
     def __init__(
         self, stored: IntegerTensor, bias: Tensor | None = None, *, is_turned: bool = False
     ) -> None:
-        """Take a matrix on a grid with its outputs on axis 0, and the bias."""
+        """Pack a quantized matrix with its outputs on axis 0, and keep the bias."""
         super().__init__(stored)
         self.is_turned = is_turned
         self.out_features, self.in_features = self.shape
@@ -188,7 +188,7 @@ class PackedLinear(PackedWeight):
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        if x.is_nested:  # of rows that are not all one matrix
+        if x.is_nested:  # its rows are not one matrix
             return F.linear(x, self.weight, self.bias)
         found = self.product(x.reshape(-1, x.shape[-1]))
         if self.bias is not None:
@@ -198,10 +198,10 @@ class PackedLinear(PackedWeight):
 
 @final
 class PackedEmbedding(PackedWeight):
-    """A table as `nn.Embedding` reads it, of codes: the rows of the tokens are decoded."""
+    """Looks up rows like `nn.Embedding`, in a table of codes; only those rows are decoded."""
 
     def __init__(self, stored: IntegerTensor, padding_idx: int | None = None) -> None:
-        """Take a table on a grid whose tokens are on axis 0."""
+        """Pack a quantized table with its tokens on axis 0."""
         super().__init__(stored)
         self.num_embeddings, self.embedding_dim = self.shape
         self.padding_idx = padding_idx

@@ -1,4 +1,4 @@
-"""How a quantized matrix lies in files that others read: compressed-tensors, and GPTQ's."""
+"""Layouts of quantized matrices in files of other programs: compressed-tensors and GPTQ."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,20 +13,20 @@ from nncfx.storage.models.integer_tensor import IntegerTensor
 _BYTE: Final = 8
 _WORD: Final = 32
 _SIGN_BIT: Final = 8
-"""Of a code of float4: in compressed-tensors a sign and the place of the magnitude."""
+"""Sign bit of a float4 code in compressed-tensors; the other bits index the magnitude."""
 
 _EXPONENT_BIAS: Final = 127
 
 
 @dataclass(frozen=True)
 class MatrixGrid:
-    """What a config tells of quantized matrices.
+    """The grid of quantized matrices as a config describes it.
 
     Attributes:
-        bits: Of a code.
+        bits: Bits of a code.
         is_float: Whether codes are floats.
         is_symmetric: Whether there is no zero point.
-        group: How many weights share a scale; None where each row has its own.
+        group: How many weights share a scale; None if each row has a single scale.
     """
 
     bits: int
@@ -36,9 +36,9 @@ class MatrixGrid:
 
     @classmethod
     def of(cls, stored: IntegerTensor, asked: int | None) -> "MatrixGrid":
-        """Return that of a matrix; `asked` is the group that was asked for.
+        """Return the grid of a matrix; `asked` is the requested group.
 
-        A group of a whole row counts as one only where it was asked for.
+        A group that spans a whole row counts as a group only if it was requested.
         """
         width = stored.values.shape[1]
         size = stored.values.numel() // stored.scale.numel()
@@ -54,9 +54,9 @@ ModulesByGrid = Mapping[MatrixGrid, list[str]]
 
 
 def pack_words(codes: Tensor, bits: int) -> Tensor:
-    """Return unsigned codes of 4 or 8 bits, r x c, in words of 32 along the last axis.
+    """Pack unsigned codes of 4 or 8 bits, r x c, into words of 32 bits along the last axis.
 
-    The first code is the lowest.
+    The first code takes the lowest bits.
 
     >>> pack_words(torch.tensor([[1, 2, 0, 0, 0, 0, 0, 15]]), 4)
     tensor([[-268435423]], dtype=torch.int32)
@@ -75,13 +75,13 @@ def _groups(value: Tensor, stored: IntegerTensor) -> Tensor:
 
 
 def unsigned(values: Tensor, stored: IntegerTensor) -> Tensor:
-    """Return integers counted from the smallest one, int16, as files have them."""
+    """Return integers minus the smallest integer, int16, as in files."""
     lowest = -(2 ** (stored.bits - 1)) if stored.values.dtype == torch.int8 else 0
     return values.to(torch.int16) - lowest
 
 
 def centred(stored: IntegerTensor) -> IntegerTensor:
-    """Return integers of a symmetric grid counted from 0, where a file has a zero point."""
+    """Return a symmetric grid with signed integers if a file stores it with a zero point."""
     if stored.values.dtype != torch.uint8 or stored.codebook is not None:
         return stored
     middle = 2 ** (stored.bits - 1)
@@ -94,17 +94,17 @@ def centred(stored: IntegerTensor) -> IntegerTensor:
 
 @dataclass(frozen=True)
 class Layout:
-    """A way to write quantized matrices.
+    """A format for quantized matrices in files.
 
     Attributes:
-        name: As users write it.
-        formats: Of weights that it can hold (`weight_formats.WEIGHT_FORMATS`).
-        tensors: Gives the tensors of a matrix, o x i, by the last part of their names.
-        config: Gives what the model's config says, from the names of quantized modules by their
-            grid, and the linear modules that stay in float.
+        name: Name for users.
+        formats: Supported formats of weights (`weight_formats.WEIGHT_FORMATS`).
+        tensors: Returns the tensors of a matrix, o x i, by the last part of their names.
+        config: Returns the entries of the model's config, from the names of quantized modules by
+            their grid, and those of linear modules that stay in float.
         read: The inverse of `tensors`, with the shape and dtype of the matrix.
-        half_scales: Whether scales are float16 whatever the model is.
-        one_size: Whether all groups of a model have one size.
+        half_scales: Whether scales are always float16.
+        one_size: Whether all groups of a model must have the same size.
     """
 
     name: str
@@ -116,10 +116,10 @@ class Layout:
     one_size: bool = False
 
     def check(self, weights: str, group_size: int | None) -> None:
-        """Refuse a format that the layout has no place for.
+        """Check that the layout supports a format.
 
         Raises:
-            ArgumentError: so it is.
+            ArgumentError: it does not.
         """
         if weights not in self.formats:
             raise ArgumentError(
@@ -154,7 +154,7 @@ def _compressed_tensors(stored: IntegerTensor) -> dict[str, Tensor]:
 
 
 def unpack_words(words: Tensor, bits: int, count: int) -> Tensor:
-    """Return what `pack_words` has packed, r x `count`, int64."""
+    """Return the codes that `pack_words` packed, r x `count`, int64."""
     shifts = torch.arange(_WORD // bits, device=words.device) * bits
     codes = (words.to(torch.int64).unsqueeze(-1) >> shifts) & (2**bits - 1)
     found: Tensor = codes.flatten(1)[:, :count]
@@ -186,7 +186,7 @@ def _read_compressed_tensors(
 def _integers(
     codes: Tensor, scale: Tensor, zero: Tensor | None, bits: int, dtype: torch.dtype
 ) -> IntegerTensor:
-    """Return a matrix of codes counted from 0, with zero points like them or in the middle."""
+    """Return a matrix from unsigned codes; without zero points, 0 is the middle code."""
     if zero is None:
         values = (codes - 2 ** (bits - 1)).to(torch.int8)
         return _made(values, scale, None, dtype, bits=bits)
@@ -202,7 +202,7 @@ def _made(
     bits: int = 8,
     codebook: str | None = None,
 ) -> IntegerTensor:
-    """Return a matrix from scales and zero points of o x g."""
+    """Return a matrix from values, and scales and zero points of o x g."""
     groups = scale.shape[1]
     flat = scale.float().reshape(-1)
     return IntegerTensor(
@@ -220,12 +220,12 @@ def _made(
 
 
 def power_of_two_bytes(scale: Tensor) -> Tensor:
-    """Return powers of two as exponents in the format E8M0, uint8."""
+    """Return the exponents of powers of two in the format E8M0, uint8."""
     return (scale.log2().round().int() + _EXPONENT_BIAS).to(torch.uint8)
 
 
 def float4_nibbles(codes: Tensor) -> Tensor:
-    """Return codes of float4, which ascend, as signs and magnitudes in 4 bits, int64."""
+    """Convert ascending codes of float4 to sign and magnitude in 4 bits, int64."""
     ascending = codes.to(torch.int64)
     is_negative = ascending < _SIGN_BIT
     magnitude = torch.where(is_negative, _SIGN_BIT - 1 - ascending, ascending - _SIGN_BIT)
@@ -233,7 +233,7 @@ def float4_nibbles(codes: Tensor) -> Tensor:
 
 
 def _packed_floats(codes: Tensor) -> Tensor:
-    """Return codes of float4, two in a byte."""
+    """Pack codes of float4, two per byte."""
     nibbles = float4_nibbles(codes)
     return (nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)).to(torch.uint8)
 
@@ -286,8 +286,8 @@ def _gptq(stored: IntegerTensor) -> dict[str, Tensor]:
     codes, zeros = unsigned(stored.values, stored), unsigned(zero, stored)
     if outputs % (_WORD // stored.bits) or inputs % (_WORD // stored.bits):
         raise ArgumentError(
-            f"A matrix of {outputs} x {inputs} fits no words of {_WORD} bits, as the layout "
-            "'gptq' has them. Write layout='compressed-tensors'."
+            f"A matrix of {outputs} x {inputs} does not fit words of {_WORD} bits, which the "
+            "layout 'gptq' needs. Write layout='compressed-tensors'."
         )
     return {
         "qweight": pack_words(codes, stored.bits).T.contiguous(),
@@ -308,7 +308,7 @@ def _read_gptq(
 
 
 def _gptq_config(modules: ModulesByGrid, ignored: list[str]) -> dict[str, Any]:
-    (grid,) = modules  # all have one
+    (grid,) = modules  # all matrices have one grid
     return {
         "quantization_config": {
             "quant_method": "gptq",
@@ -344,4 +344,7 @@ LAYOUTS: Final[dict[str, Layout]] = {
         ),
     )
 }
-"""By name. Source: the files of compressed-tensors 0.20 and AutoGPTQ 0.7 ("gptq", version 1)."""
+"""Layouts by name.
+
+Source: the files of compressed-tensors 0.20 and AutoGPTQ 0.7 ("gptq", version 1).
+"""

@@ -1,4 +1,4 @@
-"""Which modules compute `x @ weight.T + bias`, or that with a turned weight."""
+"""Recognise modules that compute `x @ weight.T + bias`, or `x @ weight + bias`."""
 
 import copy
 
@@ -12,10 +12,10 @@ from nncfx.tracing.hooks.dynamic_class import original_class
 
 
 def is_turned(module: nn.Module) -> bool | None:
-    """Return whether the columns of a linear layer's matrix make the outputs; else `None`.
+    """Return whether the columns of a linear layer's matrix are its outputs; else `None`.
 
-    A subclass of `nn.Linear` is such a layer if its own forward, as Falcon's has one, computes
-    what `nn.Linear` does.
+    A subclass of `nn.Linear` with its own forward, such as Falcon's, is a linear layer if it
+    computes the same as `nn.Linear`.
     """
     kind = type(module)
     if kind in turned_kinds():
@@ -24,14 +24,14 @@ def is_turned(module: nn.Module) -> bool | None:
 
 
 def _computes_linear(module: nn.Module) -> bool:
-    """Return whether a module of a subclass of `nn.Linear` computes what that does.
+    """Return whether a module of a subclass of `nn.Linear` computes the same as `nn.Linear`.
 
-    Tried on a small weight in its place, so that it may be on the device `meta`, or quantized.
+    This is tested with a small weight, so the module can be on the meta device, or quantized.
     """
     if not isinstance(module, nn.Linear) or original_class(module) is not type(module):
         return False
     own = module._parameters  # noqa: SLF001 (of any module)
-    # attention reads the weight of such a one, and never calls it
+    # nn.MultiheadAttention reads the weight of this class and never calls the module
     is_called = not isinstance(module, NonDynamicallyQuantizableLinear)
     has_more = own.keys() != {"weight", "bias"} or module._buffers or module._modules  # noqa: SLF001
     if has_more or not is_called:
@@ -53,7 +53,7 @@ def _computes_linear(module: nn.Module) -> bool:
 
 @torch.no_grad()
 def _returns(module: nn.Module, inputs: Tensor, expected: Tensor, *, training: bool) -> bool:
-    """Return whether a forward, without hooks, returns what is expected."""
+    """Return whether the forward, without hooks, returns `expected`."""
     vars(module)["training"] = training
     try:
         with torch.random.fork_rng(devices=[]):

@@ -1,4 +1,4 @@
-"""Replace layers on grids by layers of codes, and back."""
+"""Replace quantized layers by layers that hold codes, and back."""
 
 import copy
 import logging
@@ -35,12 +35,12 @@ _BYTE: Final = 8
 
 
 def pack_weights(model: NNCFNetwork) -> nn.Module:
-    """Return a plain copy of `model` that holds the codes of quantized weights in memory.
+    """Return a plain copy of `model` that holds quantized weights as codes in memory.
 
-    Matrices of `nn.Linear` (and of what computes the same), transformers' `Conv1D` and
-    `nn.Embedding` that one quantizer alone changes become layers of codes; tied ones stay tied.
-    Others (experts, convolutions) are decoded whole when they are read. What else hooks change
-    becomes the float weight, as `nncfx.strip` has it, and the log names the quantized ones.
+    `nn.Linear` (and modules that compute the same), transformers' `Conv1D` and `nn.Embedding` with
+    a matrix that is changed by one quantizer only become packed layers; tied matrices stay tied.
+    Other weights (experts, convolutions) are decoded as a whole on each access. Weights with other
+    hooks stay in float, as in `nncfx.strip`; a warning names those that are quantized.
 
     Raises:
         TracingError: a hook changes an activation.
@@ -62,8 +62,9 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
             left.append(name)
     if left:
         _LOGGER.warning(
-            "%d quantized weights are rounded, but stay in float in memory: %s. Taken are those "
-            "of at most 8 bits in one module; .nncfx files hold the others as integers, too.",
+            "%d quantized weights are rounded, but stay in float in memory: %s. Only those of "
+            "at most 8 bits in one module are packed; .nncfx files hold the others as integers, "
+            "too.",
             len(left),
             shortened(list(map(repr, left))),
         )
@@ -72,7 +73,7 @@ def pack_weights(model: NNCFNetwork) -> nn.Module:
 
 
 def owners_of_weights(model: nn.Module) -> dict[int, list[nn.Module]]:
-    """Return the modules whose `weight` is a parameter, by the `id` of that."""
+    """Return the modules whose `weight` is a parameter, by its `id`."""
     owners: dict[int, list[nn.Module]] = {}
     for module in model.modules():
         weight = module._parameters.get("weight")  # noqa: SLF001 (of any module)
@@ -82,9 +83,9 @@ def owners_of_weights(model: nn.Module) -> dict[int, list[nn.Module]]:
 
 
 def become_packed(modules: Sequence[nn.Module], stored: IntegerTensor) -> bool:
-    """Make layers of codes of `modules`, which share a weight; of all, or of none.
+    """Turn `modules`, which share a weight, into packed layers; either all or none.
 
-    Were one of them left, the weight would be in memory twice.
+    If one were left out, the weight would be in memory twice.
     """
     found = (packed_layer(one, stored) for one in modules)
     layers = [layer for layer in found if layer is not None]
@@ -103,22 +104,22 @@ def is_packed(model: nn.Module) -> bool:
 
 
 def codes_mend(model: nn.Module) -> str:
-    """Return the mend, after a blank, where `model` is quantized again; "" where it is not."""
+    """Return a hint, after a space, if `model` has packed weights; else ""."""
     return " Its weights are codes: quantize the float model instead." if is_packed(model) else ""
 
 
 def packed_layer(
     module: nn.Module, stored: IntegerTensor, *, is_by_rows: bool = False
 ) -> PackedWeight | None:
-    """Return `module` with its matrix, `stored`, as codes; `None` where it has no such form.
+    """Return the packed layer of `module` with its matrix `stored`; `None` if there is none.
 
-    `stored` lies as the module's weight does, or has the outputs on axis 0 in any case
-    (`is_by_rows`).
+    `stored` has the layout of the module's weight or, if `is_by_rows`, always the outputs on
+    axis 0.
     """
     if stored.values.ndim != 2 or stored.bits > _BYTE:  # noqa: PLR2004 (a matrix)
         return None
     if isinstance(module, nn.Embedding):
-        # some classes of transformers scale what they look up, or count positions themselves
+        # some classes in transformers scale the embeddings, or compute positions themselves
         if module.max_norm is not None or type(module).forward is not nn.Embedding.forward:
             return None
         return PackedEmbedding(stored, module.padding_idx)
@@ -131,7 +132,7 @@ def packed_layer(
 
 
 def become(module: nn.Module, made: nn.Module) -> None:
-    """Make of `module` what `made` is, so that whatever holds it, a list too, holds that."""
+    """Turn `module` into `made` in place, so all references to it, as in lists, see the change."""
     made.train(module.training)
     module.__class__ = type(made)
     vars(module).clear()
@@ -139,7 +140,7 @@ def become(module: nn.Module, made: nn.Module) -> None:
 
 
 def spec_of(stored: IntegerTensor) -> QuantizerSpec:
-    """Return the grid on which `stored` is."""
+    """Return the spec of the grid of `stored`."""
     mode: Mode = "symmetric"
     if stored.codebook is not None:
         mode = "nf4" if stored.codebook == "nf4" else "float4_e2m1"
@@ -158,10 +159,10 @@ def spec_of(stored: IntegerTensor) -> QuantizerSpec:
 
 
 def mark_packed(model: nn.Module, *, is_packed: bool = True) -> None:
-    """Let `save_pretrained` write codes as files hold them, and adapters refuse to be merged.
+    """Make `save_pretrained` write codes in the file format, and adapters refuse to be merged.
 
-    It changes models of transformers and PEFT's adapters in `model`; where that holds no layers of
-    codes (not `is_packed`), they are again as without any.
+    This changes models of transformers and adapters of PEFT in `model`; if not `is_packed`, it
+    restores them.
     """
     let_merge(model, is_packed=is_packed)
     package = sys.modules.get("transformers.modeling_utils")
@@ -182,10 +183,10 @@ def mark_packed(model: nn.Module, *, is_packed: bool = True) -> None:
 
 
 def unpack_weights(model: nn.Module, example_inputs: ExampleInputs) -> NNCFNetwork:
-    """Return a wrapped copy of `model` in which layers of codes are float layers with quantizers.
+    """Return a wrapped copy of `model` with float layers and quantizers instead of packed layers.
 
-    It computes what `model` does up to rounding, and is what `export_onnx` and further training
-    take. It is traced with `example_inputs`.
+    It computes the same as `model` up to rounding, and can be exported by `export_onnx` or trained
+    further. It is traced with `example_inputs`.
 
     Raises:
         ArgumentError: there is no packed layer.

@@ -1,4 +1,4 @@
-"""Weights of any shape as codes in memory, decoded at each reading: experts, convolutions."""
+"""Hold weights of any shape (experts, convolutions) as codes that are decoded on each access."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -16,34 +16,33 @@ from nncfx.storage.models.integer_tensor import IntegerTensor
 from nncfx.storage.models.torch_bits import DTYPES, NAMES
 
 Record: TypeAlias = Any
-"""What a file says of codes; anything, until it is checked."""
+"""A record of codes in a file; it can be anything until it is checked."""
 
 _WITH_ZERO: Final = 3
 _NONE: Final = torch.empty(0, device="cpu")
 _CHUNK: Final = 3 * 2**17
-"""Numbers that are decoded at once: in float32 they stay in a core's second cache."""
+"""Numbers that are decoded at once; in float32 they fit into a core's L2 cache."""
 
 
 @final
 class PackedParameter(nn.Module):
-    """A parametrization of torch: the module has codes, a scale and maybe a zero point instead.
+    """A torch parametrization that stores codes, a scale and possibly a zero point.
 
-    They are `original0` to `original2`: bytes, r x c or half as many rows where two codes share
-    one, for r groups or indices of axis 0; the scale, and the integer that stands for 0, as
-    `IntegerTensor` has them.
+    They are `original0` to `original2`: bytes, r x c for r groups or indices of axis 0, or half as
+    many rows if two codes share a byte; and the scale and the zero point, as in `IntegerTensor`.
 
     Attributes:
-        shape: Of the weight.
-        codes_dtype: Of the codes, before they were bytes.
+        shape: Shape of the weight.
+        codes_dtype: Dtype of the codes before they are stored as bytes.
         format: How one number is coded.
     """
 
     def __init__(self, stored: IntegerTensor) -> None:
-        """Take a weight on a grid."""
+        """Pack the quantized weight `stored`."""
         super().__init__()
         self.shape, self.codes_dtype = stored.values.shape, stored.values.dtype
         self.format = CodeFormat.of(stored)
-        # what is not of its size: the tensors are the module's
+        # keep only what is independent of size; the module holds the tensors
         self._grid = replace(stored, values=_NONE, scale=_NONE, zero_point=_NONE)
         length = stored.group or self.shape.numel() // self.shape[0]
         self._rows = self.shape.numel() // length
@@ -53,7 +52,7 @@ class PackedParameter(nn.Module):
         narrow = zero.to(torch.uint8)
         zero = narrow if torch.equal(narrow.to(zero.dtype), zero) else zero.to(torch.int16)
         codes = self.format.pack(stored.values.reshape(self._rows, length), self._split)
-        # bytes, so that no cast of the model touches float8
+        # as bytes, so that casts of the model do not change float8 codes
         parts = (codes.view(torch.uint8), stored.scale, zero)
         self._parts: tuple[Tensor, ...] = parts if bool(zero.any()) else parts[:-1]
 
@@ -65,7 +64,7 @@ class PackedParameter(nn.Module):
         return self
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, ...]:
-        """Return what the module is to have in place of `weight`."""
+        """Return the tensors that the module stores instead of `weight`."""
         del weight
         parts, self._parts = self._parts, ()
         return parts
@@ -77,14 +76,14 @@ class PackedParameter(nn.Module):
         return self.integers(*parts).dequantize()
 
     def integers(self, codes: Tensor, scale: Tensor, zero: Tensor | None = None) -> IntegerTensor:
-        """Return the weight on its grid, of what the module has."""
+        """Return the quantized weight from the tensors of the module."""
         codes = codes if self.format.is_packed else codes.view(self.codes_dtype)
         values = self.format.unpack(codes, self._rows).reshape(self.shape)
         zero = torch.zeros_like(scale, dtype=torch.int32) if zero is None else zero.int()
         return replace(self._grid, values=values, scale=scale, zero_point=zero)
 
     def _decoded(self, codes: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
-        """Return the weight, decoded in parts that stay in the cache."""
+        """Return the weight, decoded in parts that fit into the cache."""
         codes = codes if self.format.is_packed else codes.view(self.codes_dtype)
         found = scale.new_empty(self._rows, codes.shape[1], dtype=self._grid.dtype)
         wide = torch.promote_types(found.dtype, torch.float32)
@@ -110,7 +109,7 @@ class PackedParameter(nn.Module):
         return found.view(self.shape)
 
     def described(self) -> dict[str, Any]:
-        """Return what JSON needs to hold of the weight beside what the module has."""
+        """Return the weight's properties, besides the tensors of the module, as JSON values."""
         return self._grid.described() | {
             "shape": list(self.shape),
             "codes": NAMES[self.codes_dtype],
@@ -127,24 +126,49 @@ class _Place(NamedTuple):
 
 
 def pack_parameter(model: nn.Module, name: str, stored: IntegerTensor) -> bool:
-    """Put codes in the place of the parameter of that dotted `name`; return whether it can be.
+    """Replace the parameter with that dotted `name` by codes; return whether it was possible.
 
-    A module with other parametrizations keeps its weights.
+    It is not possible in a module with other parametrizations.
     """
     owner, _, attribute = name.rpartition(".")
     module = model.get_submodule(owner)
-    taken = {one for one, place in packed_parameters(module) if "." not in one}
+    taken = {one for one, _ in _own_packed(module)}
     if parametrize.is_parametrized(module) and set(_lists(module)) != taken:
         return False
     module.get_parameter(attribute).requires_grad_(False)
     parametrize.register_parametrization(
         module, attribute, PackedParameter(stored), unsafe=True
     )  # unsafe: codes have another type than the weight
+    type(module).__reduce_ex__ = _reduced  # type: ignore[assignment]  # torch's refuses
     return True
 
 
+def _reduced(module: nn.Module, protocol: int) -> tuple[Any, ...]:
+    """Return what pickle makes a module with weights of codes again from."""
+    del protocol
+    codes = {one: place.packed.integers(*place.parts) for one, place in _own_packed(module)}
+    modules = {name: one for name, one in module._modules.items() if name != "parametrizations"}  # noqa: SLF001 (no public way)
+    return _made_again, (type(module).__bases__[0], vars(module) | {"_modules": modules}, codes)
+
+
+def _made_again(
+    kind: type[nn.Module], state: dict[str, Any], codes: Mapping[str, IntegerTensor]
+) -> nn.Module:
+    module = kind.__new__(kind)
+    module.__setstate__(state)  # type: ignore[no-untyped-call]  # of torch
+    for attribute, stored in codes.items():
+        placeholder = stored.values.new_empty(0, dtype=stored.dtype)
+        module.register_parameter(attribute, nn.Parameter(placeholder, requires_grad=False))
+        pack_parameter(module, attribute, stored)
+    return module
+
+
+def _own_packed(module: nn.Module) -> list[tuple[str, _Place]]:
+    return [(name, place) for name, place in packed_parameters(module) if "." not in name]
+
+
 def packed_parameters(model: nn.Module) -> Iterator[tuple[str, _Place]]:
-    """Yield each weight of codes by its dotted name."""
+    """Yield each packed weight with its dotted name."""
     for name, module in model.named_modules():
         if not parametrize.is_parametrized(module):
             continue
@@ -160,12 +184,12 @@ def _lists(module: nn.Module) -> Mapping[str, parametrize.ParametrizationList]:
 
 
 def unpack_parameters(model: nn.Module) -> dict[str, IntegerTensor]:
-    """Put weights in the places of their codes; return these on their grids, by name."""
+    """Replace codes by float weights; return the quantized weights by name."""
     places = dict(packed_parameters(model))
     found = {name: one.packed.integers(*one.parts) for name, one in places.items()}
     for name, (module, attribute, _, _) in places.items():
         if "parametrizations" in module._modules:  # noqa: SLF001 (no public way)
-            # torch's own way changes the class, which copies of a model share
+            # torch's own function would change the class, which copies of a model share
             del module._modules["parametrizations"]  # noqa: SLF001 (as above)
             module.__class__ = type(module).__bases__[0]
         weight = nn.Parameter(found[name].dequantize(), requires_grad=False)
@@ -174,7 +198,7 @@ def unpack_parameters(model: nn.Module) -> dict[str, IntegerTensor]:
 
 
 def parameter_records(model: nn.Module) -> dict[str, dict[str, Any]]:
-    """Return what JSON needs to hold of each weight of codes beside its tensors, by name."""
+    """Return a record, as JSON values, of each packed weight without its tensors, by name."""
     return {
         name: place.packed.described() | {"has_zeros": len(place.parts) == _WITH_ZERO}
         for name, place in packed_parameters(model)
@@ -182,7 +206,7 @@ def parameter_records(model: nn.Module) -> dict[str, dict[str, Any]]:
 
 
 def weight_shapes(records: Mapping[str, Record]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the weights in whose place `records` has codes.
+    """Return the shapes of the weights whose codes are in `records`, by name.
 
     Raises:
         StorageError: a record is damaged.
@@ -192,18 +216,18 @@ def weight_shapes(records: Mapping[str, Record]) -> dict[str, tuple[int, ...]]:
         shape = record.get("shape") if isinstance(record, Mapping) else None
         if not (isinstance(shape, list) and all(isinstance(one, int) for one in shape)):
             raise StorageError(
-                f"The file is damaged: what it says of the codes of '{name}' is no record. Save "
-                "the model again."
+                f"The file is damaged: what it says of the codes of '{name}' is not a record. "
+                "Save the model again."
             )
         found[name] = tuple(shape)
     return found
 
 
 def parameters_again(model: nn.Module, records: Mapping[str, Record]) -> nn.Module:
-    """Return `model`, in which codes, yet to be filled, replace the weights of `records`.
+    """Replace the weights in `records` by codes that are not filled yet; return `model`.
 
     Raises:
-        StorageError: a record is damaged, or of another model.
+        StorageError: a record is damaged, or belongs to another model.
     """
     stored = dict(model.named_parameters(remove_duplicate=False))
     for name, shape in weight_shapes(records).items():
@@ -222,7 +246,7 @@ def parameters_again(model: nn.Module, records: Mapping[str, Record]) -> nn.Modu
 def unfilled(
     name: str, shape: tuple[int, ...], record: Mapping[str, Any], *, has_zeros: bool
 ) -> IntegerTensor:
-    """Return zeros in place of the codes that `record` describes, with `shape`; ones as zeros.
+    """Return a weight as `record` describes it with codes and scales of 0, and zero points of 1.
 
     Raises:
         StorageError: the record is damaged.
@@ -237,7 +261,7 @@ def unfilled(
     if record.get("codes") not in NAMES.values():
         raise StorageError(
             f"The file is damaged: weight '{name}' has codes of type {record.get('codes')!r}, "
-            "which there is not. Save the model again."
+            "which is unknown. Save the model again."
         )
     values = torch.zeros(shape, dtype=DTYPES[record["codes"]], device="cpu")
     scale = torch.zeros(scales, dtype=torch.float32, device="cpu")

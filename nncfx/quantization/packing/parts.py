@@ -1,11 +1,11 @@
-"""Products in parts, which the threads of torch take in turn until none is left.
+"""Compute products in parts that the threads of torch take in turn.
 
-Threads of anyone else would wait for cores on which those of torch's last product still spin. So
-a compiled loop is handed to the OpenMP that torch computes with. Where none is found, and in a
-forked child, which lacks its parent's threads, the caller takes all parts.
+Other threads would wait for cores on which torch's threads still spin after their last product,
+so compiled loops run on the OpenMP that torch uses. If it is not found, and in a forked child,
+which lacks its parent's threads, the caller computes all parts.
 
-A thread multiplies the floats that it has decoded by torch's BLAS, while they are in its own
-cache. Inside of OpenMP's threads BLAS computes on one.
+A thread multiplies decoded floats by torch's BLAS while they are in its own cache. Inside OpenMP
+threads BLAS is single-threaded.
 """
 
 import ctypes
@@ -20,27 +20,27 @@ import torch
 from torch import Tensor
 
 Native: TypeAlias = Any
-"""A C function of numba's or of a library; it has no types."""
+"""A C function of numba or of a library; it has no types."""
 
 _PROCESS: Final = os.getpid()
 
 _WIDEST: Final = 2048
-"""Outputs of a part: their codes are read without a break, and their sums stay in a cache."""
+"""Most outputs of a part: their codes are read contiguously, and their sums fit into a cache."""
 
 _TILE: Final = (256, 1024)
-"""Inputs and outputs that are decoded at once, at most: a core's second cache holds them."""
+"""Most inputs and outputs that are decoded at once; they fit into a core's L2 cache."""
 
 _LINE: Final = 64
-"""Bytes of the cache's lines: threads that write to one take it from each other."""
+"""Bytes of a cache line; threads should not write to the same line."""
 
 
 def has_threads() -> bool:
-    """Return whether parts are taken by as many threads as torch has."""
+    """Return whether parts run on all threads of torch."""
     return _parallel() is not None and os.getpid() == _PROCESS
 
 
 def _parallel() -> Native | None:
-    """Return `GOMP_parallel` of the library that torch has loaded; LLVM's has it as well."""
+    """Return `GOMP_parallel` of the OpenMP library that torch loaded; LLVM's has it as well."""
     return _of_torch("torch_global_deps", "GOMP_parallel")
 
 
@@ -57,14 +57,14 @@ def _of_torch(library: str, function: str) -> Native | None:
 _SGEMM: Final[Native] = _of_torch("torch_cpu", "sgemm_")
 
 HAS_BLAS: Final = _SGEMM is not None
-"""Whether `CodedWeight.multiply_tiles` finds the BLAS of torch."""
+"""Whether torch's BLAS is available for `CodedWeight.multiply_tiles`."""
 
 
 class CodedWeight:
-    """A weight's codes and grid as the loops read them.
+    """The codes and the grid of a weight in the form that the loops read.
 
     Attributes:
-        threads: That take the parts.
+        threads: Number of threads that compute parts.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class CodedWeight:
         group: int,
         is_packed: bool,
     ) -> None:
-        """Take contiguous tensors on a CPU, which have to outlive this.
+        """Refer to contiguous tensors on a CPU, which must outlive this object.
 
         Args:
-            codes: i x o integers of a byte, or two in each.
+            codes: i x o integers of a byte, or two per byte.
             scale: g x o, float32.
             zeros: g x o, packed as the codes.
-            shift: What stands for 0 without `zeros`.
+            shift: The code of 0 without `zeros`.
             group: Inputs that share a scale.
             is_packed: Whether two codes share a byte.
         """
-        # numba takes half a second to import
+        # importing numba takes half a second
         from nncfx.quantization.packing import kernels
 
         self._loops = kernels
@@ -112,12 +112,12 @@ class CodedWeight:
         self.threads = torch.get_num_threads() if has_threads() else 1
 
     def multiply(self, x: Tensor, y: Tensor) -> None:
-        """Add `x @ weight.T` to `y`, n x o, as codes are decoded; both are contiguous."""
+        """Add `x @ weight.T` to `y`, n x o, while decoding; `x` and `y` are contiguous."""
         self._lay_out((*x.shape, 0, 0), x, y)
         self._run(self._loops.multiply_parts, y.shape[1], _WIDEST)
 
     def multiply_tiles(self, x: Tensor, y: Tensor) -> None:
-        """Let `y`, n x o, be `x @ weight.T`; many rows pay for tiles. Both are contiguous."""
+        """Set `y`, n x o, to `x @ weight.T` by tiles, for many rows; both are contiguous."""
         self._lay_out((*x.shape, _even(x.shape[1], _TILE[0]), 0), x, y)
         self._places[6] = ctypes.cast(_SGEMM, ctypes.c_void_p)
         self._run(self._loops.multiply_tiles, y.shape[1], _TILE[1])
@@ -140,5 +140,5 @@ class CodedWeight:
 
 
 def _even(count: int, most: int) -> int:
-    """Return the size, at most `most`, of the fewest parts of `count` that are about equal."""
+    """Return the size of parts if `count` is divided evenly into the fewest of at most `most`."""
     return -(-count // -(-count // most))

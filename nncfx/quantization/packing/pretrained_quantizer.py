@@ -1,7 +1,7 @@
-"""Layers of codes as `save_pretrained` of transformers writes them: compressed-tensors' files.
+"""Make transformers' `save_pretrained` write packed layers in the format of compressed-tensors.
 
-Without it, that method would write the codes under names that nothing reads, and a model that was
-loaded from them would have random weights in their places.
+Otherwise that method would write the codes under names that nothing reads, and a model loaded from
+the files would have random weights instead.
 """
 
 import copy
@@ -33,7 +33,7 @@ _MXFP4_GROUP: Final = 32
 
 @final
 class PretrainedQuantizer(HfQuantizer):
-    """What transformers asks for the state of a model with layers of codes, as it saves it."""
+    """The quantizer that transformers asks for the state of a model with packed layers."""
 
     def __init__(self) -> None:
         super().__init__(QuantizationConfigMixin(QuantizationMethod.COMPRESSED_TENSORS))
@@ -51,7 +51,7 @@ class PretrainedQuantizer(HfQuantizer):
     def get_state_dict_and_metadata(
         self, model: nn.Module, **_: object
     ) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """Return what `model` holds under the names that files have; its config tells the rest."""
+        """Return the tensors of `model` by their names in files, and update its config."""
         state, told = _as_in_files(model)
         config = copy.deepcopy(model.config)  # the float model has the same one
         for key, value in told.items():
@@ -61,10 +61,11 @@ class PretrainedQuantizer(HfQuantizer):
 
 
 def _as_in_files(model: nn.Module) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
-    """Return the tensors of a model with layers of codes, and what its config tells of them.
+    """Return the tensors of a model with packed layers, and the entries of its config.
 
-    Weights for which the files have no place are decoded: tables, formats that compressed-tensors
-    lacks, and what has another grid than most, as transformers 5.24 decodes all by one.
+    Weights that the files do not support are decoded: embeddings, formats that compressed-tensors
+    lacks, and weights whose grid differs from that of most, because transformers 5.24 decodes all
+    weights with one grid.
     """
     layers = {
         name: one
@@ -102,18 +103,18 @@ def _as_in_files(model: nn.Module) -> tuple[dict[str, Tensor], Mapping[str, Any]
     floats = [
         name for name, one in model.named_modules() if isinstance(one, nn.Linear) or name in left
     ]
-    # vLLM reads names of files, transformers those in memory
+    # vLLM reads the names in files, transformers those in memory
     ignored = dict.fromkeys([*floats, *(_module(name, called) for name in floats)])
     return state, _LAYOUT.config({grid: ["Linear"]}, list(ignored))
 
 
 def _module(name: str, called: Mapping[str, str]) -> str:
-    """Return what files call the module of that name."""
+    """Return the name of a module in files."""
     return called.get(f"{name}.weight", f"{name}.weight").removesuffix(".weight")
 
 
 def _grid(layer: PackedWeight) -> MatrixGrid | None:
-    """Return the grid of a layer as files hold it; None where they have no place for it."""
+    """Return the grid of a layer in files; None if they do not support it."""
     codebook, dtype = layer.format.codebook, layer.zero_dtype
     is_integer = codebook is None and not dtype.is_floating_point
     exponents = layer.scale.detach().float().log2()
@@ -122,7 +123,7 @@ def _grid(layer: PackedWeight) -> MatrixGrid | None:
     if layer.is_turned or not (is_integer or is_mxfp4 or dtype == torch.float8_e4m3fn):
         return None
     return MatrixGrid(
-        # codes of fewer bits are some of those of 4
+        # codes of fewer bits are stored in 4
         bits=max(layer.bits, _FEWEST_BITS) if is_integer else layer.bits,
         is_float=not is_integer,
         is_symmetric=dtype != torch.uint8 or codebook is not None,
@@ -131,10 +132,10 @@ def _grid(layer: PackedWeight) -> MatrixGrid | None:
 
 
 def _check_experts(model: nn.Module, called: Mapping[str, str]) -> None:
-    """Refuse experts that transformers would not find again beside layers of codes.
+    """Check that transformers can load the experts of a model with packed layers.
 
     Raises:
-        StorageError: some are in one parameter, or are so in the files of this class.
+        StorageError: experts are stacked in one parameter, in memory or in files of this class.
     """
     mends = {
         "Call separate_experts before you quantize": list(stacked_experts(model)),
@@ -147,13 +148,13 @@ def _check_experts(model: nn.Module, called: Mapping[str, str]) -> None:
     for mend, names in mends.items():
         if names:
             raise StorageError(
-                f"save_pretrained cannot write the experts '{names[0]}': beside packed layers "
-                f"transformers reads them one by one alone. {mend}; nncfx.save writes all."
+                f"save_pretrained cannot write the experts '{names[0]}': next to packed layers "
+                f"transformers only reads them one by one. {mend}; nncfx.save writes all."
             )
 
 
 def _floats(model: nn.Module, layers: Mapping[str, PackedWeight]) -> dict[str, Tensor]:
-    """Return the state of a model without its layers of codes; other codes are decoded."""
+    """Return the state of a model without its packed layers; other packed weights are decoded."""
     state = model.state_dict()
     for name, layer in layers.items():
         for key in layer.state_dict().keys() - {"bias"}:

@@ -1,4 +1,4 @@
-"""Products with codes by compiled loops, as one operator of torch that programs may hold."""
+"""A torch operator that multiplies by packed weights with compiled loops."""
 
 from typing import Any, Final
 
@@ -9,17 +9,17 @@ from nncfx.quantization.packing.parts import HAS_BLAS, CodedWeight, has_threads
 from nncfx.storage.compiled import IS_COMPILED
 
 _FEW: Final = 4
-"""Rows of an input that are multiplied as codes are decoded, without a product of floats."""
+"""Most input rows that are multiplied while decoding instead of by BLAS."""
 
 _WORTH_COMPILING: Final = 1 << 16
 _MOST_THREADS: Final = 4
-"""Of torch: with more, its own loops decode faster than compiled ones on one thread."""
+"""With more torch threads, torch's own loops decode faster than compiled ones on one thread."""
 
 
 def is_served(x: Tensor, codes: Tensor) -> bool:
-    """Return whether `packed_product` takes these and is faster: float32 on a CPU, with numba.
+    """Return whether `packed_product` can be used and is faster: float32 on a CPU, with numba.
 
-    It is not for what is exported: other programs do not know the operator.
+    It is not used during export, because other programs do not know the operator.
     """
     return (
         IS_COMPILED
@@ -33,8 +33,8 @@ def is_served(x: Tensor, codes: Tensor) -> bool:
 
 
 def _has_all_threads() -> bool:
-    # what is compiled has no other fast path: its own loops take four times as long as floats,
-    # and a program cannot ask for threads
+    # compiled programs have no other fast path (their own loops take four times as long as
+    # floats), and cannot query the number of threads
     return (
         torch.compiler.is_compiling() or has_threads() or torch.get_num_threads() <= _MOST_THREADS
     )
@@ -54,12 +54,12 @@ def packed_product(  # noqa: PLR0913 (as the operator has them)
 
     Args:
         x: n x i.
-        codes: i x o integers of a byte; or half of i, rounded up to whole groups, x o, where
-            further inputs are in the high halves.
+        codes: i x o integers of a byte; or half of i, rounded up to whole groups, x o, with the
+            other inputs in the high halves.
         scale: g x o.
-        zero_point: g x o, or packed as `codes` are.
-        group: Inputs that share a scale; i where each output has one.
-        shift: The code of 0 where there is no `zero_point`.
+        zero_point: g x o, or packed as `codes`.
+        group: Inputs that share a scale; i if each output has one scale.
+        shift: The code of 0 without `zero_point`.
         is_packed: Whether two codes share a byte.
     """
     found: Tensor = torch.ops.nncfx.packed_product(
@@ -79,7 +79,7 @@ def _product(  # noqa: PLR0913, PLR0917 (as the operator has them)
 ) -> Tensor:
     x = x.detach().contiguous()
     count, outputs = len(x), codes.shape[1]
-    # they live as long as the loops read them
+    # these variables keep the tensors alive while the loops read them
     codes, scale = codes.contiguous(), scale.float().contiguous()
     zeros = None if zero_point is None else zero_point.contiguous()
     weight = CodedWeight(codes, scale, zeros, shift=shift, group=group, is_packed=is_packed)

@@ -1,4 +1,4 @@
-"""Layers of codes as a file tells of them, and made again in a fresh model."""
+"""Describe packed layers for files, and recreate them in a fresh model."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from nncfx.storage.models.torch_bits import NAMES
 
 
 def packed_records(model: nn.Module) -> dict[str, dict[str, Any]]:
-    """Return what JSON needs to hold of each layer of codes beside its tensors, by name."""
+    """Return a record, as JSON values, of each packed layer without its tensors, by name."""
     return {
         name: {
             "shape": list(layer.shape),
@@ -31,10 +31,10 @@ def packed_records(model: nn.Module) -> dict[str, dict[str, Any]]:
 
 
 def packed_shapes(model: nn.Module, records: Mapping[str, Record]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the weights in whose place `records` has codes, as `model` lays them.
+    """Return the shapes that the weights of packed layers in `records` have in `model`, by name.
 
     Raises:
-        StorageError: a record is damaged, or of another model.
+        StorageError: a record is damaged, or belongs to another model.
     """
     found: dict[str, tuple[int, ...]] = {}
     for name, record in records.items():
@@ -47,22 +47,23 @@ def packed_shapes(model: nn.Module, records: Mapping[str, Record]) -> dict[str, 
 def packed_again(
     model: nn.Module, records: Mapping[str, Record], shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Make layers of codes, yet to be filled, of those of `records`, in place.
+    """Replace the layers in `records` by packed layers that are not filled yet, in place.
 
-    Layers that share a weight share the codes. `shapes` are those of the file's tensors, by name.
+    Layers that share a weight share the codes. `shapes` are the shapes of the file's tensors, by
+    name.
 
     Raises:
-        StorageError: a record is damaged, or of another model.
+        StorageError: a record is damaged, or belongs to another model.
     """
     shared: dict[int, PackedWeight] = {}
     layers = {name: _layer(model, name) for name in records}
     weights = {name: layer._parameters.get("weight") for name, layer in layers.items()}  # noqa: SLF001 (may be missing)
     for name, record in records.items():
-        if isinstance(layers[name], PackedWeight):  # a layer that has two names
+        if isinstance(layers[name], PackedWeight):  # a layer with two names
             continue
         outputs, inputs = _shape(name, record)
         weight = weights[name]
-        if weight is None or weight.numel() != outputs * inputs:  # before it is made
+        if weight is None or weight.numel() != outputs * inputs:  # before memory is allocated
             raise _other_model(name, model)
         has_zeros = f"{name}.zero_point".lstrip(".") in shapes
         stored = _unfilled(name, record, has_zeros=has_zeros)
@@ -104,7 +105,7 @@ def _layer(model: nn.Module, name: str) -> nn.Module:
 
 def _damaged(name: str) -> StorageError:
     return StorageError(
-        f"The file is damaged: what it says of the packed layer '{name}' is no record of one. "
+        f"The file is damaged: what it says of the packed layer '{name}' is not a record of one. "
         "Save the model again."
     )
 

@@ -1,6 +1,7 @@
-"""Under which names the files of transformers hold the tensors of a model.
+"""Find the names of a model's tensors in files of transformers.
 
-Some are renamed when they are read, and experts, which files hold one by one, are stacked.
+transformers renames some tensors when it loads them, and stacks experts, which files hold one by
+one.
 """
 
 import math
@@ -18,18 +19,18 @@ _STACKS: Final = {
     "up_proj": ("up_proj",),
     _LAST: (_LAST,),
 }
-"""The matrices of experts in memory, and which ones of files lie in them."""
+"""The stacked matrices of experts in memory, and the matrices in files that they consist of."""
 
 _LABEL: Final = (12, 12)
-"""The shape of a label: one that comes back smaller is of a tensor that is split."""
+"""The shape of a label; it is smaller in the result if transformers splits the tensor."""
 
 
 def file_names(model: nn.Module, names: Iterable[str] | None = None) -> dict[str, str]:
-    """Return what files call the tensors of a model once `separate_experts` has gone over it.
+    """Return the names in files of the tensors that a model has after `separate_experts`.
 
-    transformers itself is asked: it turns tensors that tell their place into those of a file.
-    What it writes as a stack, or in parts, is left out. The model is on any device, its experts
-    may be separate already; `names` are by default those of its state.
+    transformers itself converts labelled tensors to those of a file. Tensors that it writes
+    stacked or split are left out. The model can be on any device, and its experts can be separate
+    already; `names` are by default those of its state.
     """
     labels: dict[str, Tensor] = {}
     places: list[str] = []
@@ -56,7 +57,7 @@ def file_names(model: nn.Module, names: Iterable[str] | None = None) -> dict[str
 
 
 def _experts(model: nn.Module) -> dict[str, tuple[int, set[str]]]:
-    """Return how many experts there are by the name of their module, and which stacks they had."""
+    """Return, by name of their module, the number of experts and the names of their stacks."""
     found = {
         name: (len(getattr(one, _LAST)), {own for own in _STACKS if hasattr(one, own)})
         for name, one in stacked_experts(model).items()
@@ -68,7 +69,7 @@ def _experts(model: nn.Module) -> dict[str, tuple[int, set[str]]]:
 
 
 def _as_in_files(model: nn.Module, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors as `save_pretrained` would write them."""
+    """Return the tensors that `save_pretrained` would write."""
     try:
         from transformers.core_model_loading import revert_weight_conversion
     except ImportError:  # before version 5 files held what is in memory

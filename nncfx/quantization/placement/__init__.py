@@ -1,1 +1,1 @@
-"""Where quantizers go in a model, planned as data."""
+"""Plan where quantizers go in a model."""

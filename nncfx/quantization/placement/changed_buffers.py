@@ -1,7 +1,7 @@
-"""Buffers that a forward writes to, such as a memory bank or a codebook that training moves.
+"""Buffers that a forward writes to, such as a memory bank or a codebook that training updates.
 
-They are no weights: their range today says nothing of tomorrow's, and a hook on one would hand out
-a copy, in which the forward's writes were lost.
+They are not weights: their range changes over time, and a hook would return a copy, so the
+forward's writes would be lost.
 """
 
 import logging
@@ -22,20 +22,21 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedBuffers:
-    """The buffers that a forward changes, and parameters that it writes to, by dotted name.
+    """The buffers and parameters that a forward writes to, by dotted name.
 
     Attributes:
-        evaluating: It does so in evaluation mode.
-        training: It does so in training mode.
+        evaluating: Those it writes to in evaluation mode.
+        training: Those it writes to in training mode.
     """
 
     evaluating: frozenset[str] = frozenset()
     training: frozenset[str] = frozenset()
 
     def among(self, names: AbstractSet[str]) -> str | None:
-        """Return the buffer for which what is computed from `names` is state; None for a weight.
+        """Return the buffer that makes a value computed from `names` state; None for a weight.
 
-        Beside what evaluation leaves alone, a buffer may serve training, as in spectral norm.
+        Buffers that only training changes do not count if a constant is among `names`, as in
+        spectral norm.
         """
         found = names & self.evaluating
         if not found and names <= self.evaluating | self.training:
@@ -47,11 +48,11 @@ NO_CHANGES: Final = ChangedBuffers()
 
 
 def changed_buffers(model: NNCFNetwork) -> ChangedBuffers:
-    """Return which tensors the forward changes, of those that are multiplied or looked up in.
+    """Return which multiplied tensors and lookup tables the forward changes.
 
-    Costs nothing where there is no such buffer, else two forwards by shapes on the example inputs,
-    the second in training mode. Where that fails, it is told, since the buffers then pass for
-    weights.
+    If a buffer is among them, the model runs twice on the example inputs, by shapes only, the
+    second time in training mode. If that run fails, a warning says so, because the buffers are
+    then treated as weights.
     """
     graph, stored = model.nncf.graph, constants_of(model)
     read = constant_operands(graph)

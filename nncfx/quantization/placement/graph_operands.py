@@ -13,8 +13,8 @@ from nncfx.tracing.record.constant_operands import constant_operands
 def graph_operands(graph: NNCFGraph, changed: ChangedBuffers) -> Mapping[str, Operands]:
     """Return the operands of each operation, by address.
 
-    What is multiplied or looked up in and is state, by what is `changed`, is neither weight nor
-    activation: the operation has a problem instead.
+    An operation that multiplies by state (as `changed` tells), or looks it up, cannot be
+    quantized: its `problem` names the buffer.
     """
     transposed, constant = transposed_weights(graph), constant_operands(graph)
     found = {}

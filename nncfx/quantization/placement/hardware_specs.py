@@ -1,4 +1,4 @@
-"""The grid of a quantizer: what is asked for, on what a hardware computes with."""
+"""Combine a user's request with a hardware description into the spec of a quantizer."""
 
 from nncfx.errors import ArgumentError
 from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
@@ -9,15 +9,15 @@ from nncfx.targets import DTYPES, Hardware
 def activation_spec(
     hardware: Hardware, request: SpecRequest, dtype: str
 ) -> tuple[QuantizerSpec, bool]:
-    """Return the grid of an activation that an operation reads, and whether its sign is open.
+    """Return the spec of an operation's input, and whether the data decide its sign.
 
     Args:
-        hardware: What computes the operation.
-        request: What is asked for; where it says nothing the hardware does.
-        dtype: Of the operation's first input, a name in `DTYPES`.
+        hardware: The hardware that computes the operation.
+        request: The user's request; the hardware decides what is None.
+        dtype: Dtype of the operation's first input, a name in `DTYPES`.
 
     Raises:
-        ArgumentError: the hardware does not compute with what is asked for.
+        ArgumentError: the hardware does not support the request.
     """
     if dtype in FLOAT8_MAX:
         return QuantizerSpec(mode=dtype), False  # type: ignore[arg-type]  # a float8 mode
@@ -48,16 +48,16 @@ def activation_spec(
 def weight_spec(
     hardware: Hardware, request: SpecRequest, dtype: str, axis: int | None
 ) -> QuantizerSpec:
-    """Return the grid of a weight.
+    """Return the spec of a weight.
 
     Args:
-        hardware: What computes the operation.
-        request: What is asked for; where it says nothing the hardware does.
-        dtype: Of the operation's second input, a name in `DTYPES`.
-        axis: Of the output channels, of which each may have a scale.
+        hardware: The hardware that computes the operation.
+        request: The user's request; the hardware decides what is None.
+        dtype: Dtype of the operation's second input, a name in `DTYPES`.
+        axis: Axis of the output channels, for scales per channel.
 
     Raises:
-        ArgumentError: the hardware does not compute with what is asked for.
+        ArgumentError: the hardware does not support the request.
     """
     if dtype in FLOAT8_MAX:
         return QuantizerSpec(mode=dtype, axis=axis)  # type: ignore[arg-type]  # as above

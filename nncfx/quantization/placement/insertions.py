@@ -1,4 +1,4 @@
-"""From a plan to quantizers in a model, and from a model to its plans."""
+"""Insert the quantizers of a plan into a model, and find the plans of a model."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -17,14 +17,14 @@ from nncfx.tracing import Insertion, Priority, WeightSite
 def place_quantizers(
     model: NNCFNetwork, plan: QuantizationPlan, *, at_all_names: bool = True
 ) -> list[Quantizer]:
-    """Return a hook for each quantizer of `plan`; a weight that modules share has one.
+    """Return a hook for each quantizer of `plan`; a weight that modules share has one hook.
 
-    Each refers to the plan, in which it has the places and the number of scales it has in `model`,
-    which is not changed. Without `at_all_names`, what reads a shared weight under a name that the
-    plan leaves out reads it in float.
+    `model` is not changed. Each hook refers to a copy of the plan with the sites and numbers of
+    scales it has in `model`. Without `at_all_names`, a shared weight stays in float if it is
+    read under a name that is not in the plan.
 
     Raises:
-        ArgumentError: a weight passes a quantizer already.
+        ArgumentError: a weight has a quantizer already.
     """
     parameters = constants_of(model)
     names: dict[int, list[str]] = {}
@@ -56,7 +56,7 @@ def place_quantizers(
 
 
 def _check_unquantized(model: NNCFNetwork, quantizers: Iterable[PlannedQuantizer]) -> None:
-    """Refuse to round what is rounded: the file would hold the first integers as floats."""
+    """Check that no weight is quantized twice: a file would hold the first integers as floats."""
     found = {one.site: one for one in model.nncf.hooks if isinstance(one.hook, Quantizer)}
     for site in (site for planned in quantizers for site in planned.sites):
         if isinstance(site, WeightSite) and site in found:
@@ -65,9 +65,10 @@ def _check_unquantized(model: NNCFNetwork, quantizers: Iterable[PlannedQuantizer
             bits = before.hook.spec.bits
             raise ArgumentError(
                 f"'{site}' passes a quantizer of {bits} bits already, of '{before.algorithm}'; a "
-                "second one would round what it rounds. Quantize the float model (weight_bits="
-                f"{bits} keeps the width), call model.nncf.remove('{before.algorithm}') first, or "
-                "leave such layers to it by ignored_scopes."
+                "second one would round what it rounds. Quantize the float model "
+                f"(weight_bits={bits} keeps the width), call "
+                f"model.nncf.remove('{before.algorithm}') first, or leave such layers to it with "
+                "ignored_scopes."
             )
 
 
@@ -82,7 +83,7 @@ def insertions_of(hooks: Sequence[Quantizer]) -> list[Insertion]:
 
 
 def insert_quantizers(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> None:
-    """Put placed hooks into `model`."""
+    """Insert placed hooks into `model`."""
     model.nncf.register(insertions_of(hooks))
     model.nncf.commit()
 
@@ -93,16 +94,16 @@ def hooks_of(insertions: Sequence[Insertion]) -> list[Quantizer]:
 
 
 def plans_of(model: nn.Module) -> list[QuantizationPlan]:
-    """Return the plans by which the quantizers of `model` and its parts were placed."""
+    """Return the plans of the quantizers in `model` and its submodules."""
     hooks = [one for one in model.modules() if isinstance(one, Quantizer)]
     return list({id(one.plan): one.plan for one in hooks if one.plan is not None}.values())
 
 
 def planned_target(model: nn.Module) -> Target | None:
-    """Return the target for which `model` is quantized; None where no plan names one.
+    """Return the target that `model` is quantized for; None if no plan names one.
 
     Raises:
-        ArgumentError: its parts are quantized for several.
+        ArgumentError: its parts are quantized for different targets.
     """
     found = {one.target.name: one.target for one in plans_of(model) if one.target is not None}
     if len(found) > 1:

@@ -13,7 +13,7 @@ from nncfx.operators import CONTRACTIONS, operation_kind, operator_of
 _FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
 _ARITHMETIC: Final = frozenset({"add", "mul", "sub", "div"})
 WITH_WEIGHT: Final = frozenset({*CONTRACTIONS, "embedding"})
-"""The kinds of operations of which one operand may be a weight, recurrent layers apart."""
+"""Kinds of operations, besides recurrent layers, that can have a weight as an operand."""
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Operands:
     """The operands of an operation.
 
     Attributes:
-        activations: Ports of float tensors that are no parameters and enter the computation.
-        weights: Parameters that are multiplied or looked up, by port; one, but for recurrent
-            layers.
-        axis: The axis of those parameters which makes output channels; counted from 0.
+        activations: Ports of float tensors that enter the computation and are not parameters.
+        weights: Parameters that are multiplied or looked up, by port; only recurrent layers have
+            more than one.
+        axis: The output channel axis of those parameters, counted from 0.
         computed: The port of a weight that is computed from parameters; None if there is none.
         problem: Why the operation cannot be quantized; "" if it can.
     """
@@ -43,8 +43,10 @@ def operands_of(
 ) -> Operands:
     """Return the operands of `operation`.
 
-    By port, `transposed` has matrices that it reads transposed (`transposed_weights`); `computed`
-    are those at which it reads what no input changes (`constant_operands`).
+    Args:
+        operation: The operation.
+        transposed: Matrices that it reads transposed, by port (`transposed_weights`).
+        computed: Ports whose value does not depend on the model's inputs (`constant_operands`).
     """
     kind = operation_kind(operation.function)
     turned = transposed or {}
@@ -81,7 +83,7 @@ def _product_problem(operation: Operation) -> str:
         return "it multiplies by a sparse tensor"
     is_einsum = operation.function == "einsum"
     no_product = is_einsum and _matrix_product(operation) is None
-    return "it is no product of two matrices" if no_product else ""
+    return "it is not a product of two matrices" if no_product else ""
 
 
 def _of_no_product(
@@ -91,9 +93,9 @@ def _of_no_product(
     parameters: Mapping[int, str],
     computed: AbstractSet[int],
 ) -> Operands:
-    """Return the operands of an operation that multiplies no two of them as a whole."""
+    """Return the operands of an operation that is not a product of two of them."""
     if kind == "attention":
-        # queries and keys; what is multiplied by the values is computed inside
+        # queries and keys; the factor of the values is computed inside the operation
         row = operator_of(operation.function)
         return Operands(
             tuple(port for port in floats if port in row.factors), problem=row.in_float
@@ -105,7 +107,7 @@ def _of_no_product(
         }
         return Operands((), matrices, axis=0)
     ports = tuple(port for port in floats if port not in parameters)
-    # of constants alone it is one: rounded, and with one scale, it would harm the weight it makes
+    # constants only: rounding them with one scale would harm the weight computed from them
     is_constant = computed >= set(ports)
     if kind in _ARITHMETIC and (is_constant or any(_is_row(operation, one) for one in computed)):
         ports = tuple(port for port in ports if port not in computed)
@@ -113,14 +115,14 @@ def _of_no_product(
 
 
 def _is_row(operation: Operation, port: int) -> bool:
-    """Say whether the operand has numbers along one axis: of channels, which one scale harms."""
+    """Return whether the operand varies along one axis only: one scale would harm channels."""
     return sum(extent > 1 for extent in _shape(operation, port)) == 1
 
 
 def _without_parameter(
     operation: Operation, kind: str, activations: tuple[int, ...], computed: AbstractSet[int]
 ) -> Operands:
-    """Return the operands where none is a parameter: one may be computed from some."""
+    """Return the operands if none is a parameter; one can be computed from parameters."""
     port = activations[-1] if len(activations) > 1 else None
     axis = None if port is None or port not in computed else _axis(operation, port)
     if port is not None and axis is not None and computed.isdisjoint(activations[:-1]):
@@ -139,21 +141,21 @@ def _shape(operation: Operation, port: int) -> tuple[int, ...]:
 
 
 def _axis(operation: Operation, port: int) -> int | None:
-    """Return the output axis of the weight, None where it is not known."""
+    """Return the output axis of the weight, or None if it is unknown."""
     row = operator_of(operation.function)
     role = row.role(port)
     if role == "factor":
         return _axis_of_einsum(operation, port)
     if role in ("left", "right"):
-        # x @ w has the outputs last. A batch of matrices has no such axis; and no runtime takes
-        # several scales for what stands on the left, so that w @ x has none, either
+        # x @ w has the outputs last. A batch of matrices has no output axis, nor has w @ x:
+        # no runtime supports several scales for the left operand
         is_matrix = len(_shape(operation, port)) == 2  # noqa: PLR2004 (rows and columns)
         return 1 if is_matrix and role == "right" else None
     return row.output_axis
 
 
 def _axis_of_einsum(operation: Operation, port: int) -> int | None:
-    """Return the longest axis of outputs of a weight on the right; a batch of them has none."""
+    """Return the longest output axis of a weight on the right; None for a batch of weights."""
     product = _matrix_product(operation)
     if product is None or product.batch or not product.right or not port:
         return None

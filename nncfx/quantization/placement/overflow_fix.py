@@ -1,8 +1,8 @@
-"""Weights that use half of their integers, for processors whose sums of two products overflow.
+"""Restrict weights to 7 bits for processors whose sums of two products overflow.
 
-x86 processors without VNNI multiply bytes of activations (unsigned) with bytes of weights
-(signed) by an instruction that adds two products in 16 bits and saturates there: 2 x 255 x 127 is
-twice what fits. With 7 bits of weights, 2 x 255 x 63 fits.
+x86 processors without VNNI multiply unsigned bytes of activations with signed bytes of weights
+by an instruction that adds two products in 16 bits and saturates: 2 x 255 x 127 is twice the
+maximum. With weights of 7 bits, 2 x 255 x 63 fits.
 """
 
 import logging
@@ -24,12 +24,12 @@ _BYTE = 8
 def with_overflow_fix(
     plan: QuantizationPlan, fix: OverflowFix | None, hardware: Hardware
 ) -> QuantizationPlan:
-    """Return `plan` with 7 bits instead of 8 for all weights, or for the first, or for none.
+    """Return `plan` with 7 instead of 8 bits for all weights, only the first one, or none.
 
-    Without a `fix` the hardware decides. Weights of fewer bits are as they were: their sums fit.
+    If `fix` is None, the hardware decides. Weights of fewer bits do not change: their sums fit.
 
     Raises:
-        ArgumentError: there is no such fix.
+        ArgumentError: the fix is unknown.
 
     Source: NNCF, `overflow_fix`.
     """
@@ -53,10 +53,11 @@ def with_overflow_fix(
 
 
 def with_saturation(plan: QuantizationPlan, graph: NNCFGraph) -> QuantizationPlan:
-    """Return `plan` with the number of layers that its target computes wrongly on this CPU.
+    """Return `plan` with the number of layers whose sums saturate on this CPU.
 
-    They are those of which weights of 8 bits, and activations, are quantized; none where the plan
-    names no target, or one that no saturating CPU runs. `graph` is that of which it was made.
+    These are the layers with quantized activations and weights of 8 bits. There are none if the
+    plan has no target, or a target that does not run on saturating CPUs. `graph` is the graph
+    that the plan was made for.
     """
     target = plan.target
     if target is None or not target.saturation_mend or not byte_sums_saturate():
@@ -76,9 +77,13 @@ def with_saturation(plan: QuantizationPlan, graph: NNCFGraph) -> QuantizationPla
 
 
 def warn_saturation(layers: int, runtime: str, product: str, mend: str) -> None:
-    """Log that `runtime` computes `layers` layers, if any, wrongly on the CPU at hand.
+    """Warn if `runtime` computes layers wrongly on this CPU.
 
-    What it runs is the `product`, a file or a program; `mend` says what to do about it.
+    Args:
+        layers: Number of such layers; nothing is logged if it is 0.
+        runtime: Name of the runtime.
+        product: What it runs, such as a file or a program.
+        mend: What to do about it.
     """
     if layers:
         _LOGGER.warning(

@@ -1,4 +1,4 @@
-"""What a user may say about quantizers and where they stand."""
+"""User options for the placement and the grids of quantizers."""
 
 from dataclasses import dataclass, field, replace
 
@@ -8,13 +8,13 @@ from nncfx.quantization.grid.spec import Mode
 
 @dataclass(frozen=True, kw_only=True)
 class SpecRequest:
-    """What is asked of quantizers; what is None is left to the hardware and to the data.
+    """Requested properties of quantizers; the hardware and the data decide what is None.
 
     Attributes:
         bits: Width of the integers; at most that of the hardware.
         mode: "symmetric" or "asymmetric".
-        signed: Whether the integers may be negative.
-        per_channel: Whether each output channel has a scale of its own; weights only.
+        signed: Whether the integers can be negative.
+        per_channel: Whether each output channel has its own scale; weights only.
     """
 
     bits: int | None = None
@@ -30,24 +30,23 @@ class SpecRequest:
             )
 
     def over(self, other: "SpecRequest") -> "SpecRequest":
-        """Return this request, with what it leaves open taken from `other`."""
+        """Return this request with its None values taken from `other`."""
         mine = {name: value for name, value in vars(self).items() if value is not None}
         return replace(other, **mine)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementOptions:
-    """The user's settings of placement.
+    """Options of placement.
 
-    Scopes are addresses, scopes, `{function}<name>` or `{re}` patterns, as `graph.select` takes
-    them.
+    Scopes are addresses, scopes, `{function}<name>` or `{re}` patterns, as in `graph.select`.
 
     Attributes:
-        activations: Asked of all quantizers of activations.
-        weights: Asked of all quantizers of weights.
-        activation_overrides: By scope, asked of the inputs of the operations there; of several
-            for one operation, each goes before those that stand before it.
-        weight_overrides: By scope, asked of their weights, likewise.
+        activations: Request for all quantizers of activations.
+        weights: Request for all quantizers of weights.
+        activation_overrides: Requests for the inputs of operations, by scope; later ones override
+            earlier ones.
+        weight_overrides: Requests for the weights of operations, by scope, likewise.
         target_scopes: The only operations to quantize; None for all.
         ignored_scopes: Operations that stay in float.
         ignored_activations: Operations whose inputs stay in float.

@@ -1,4 +1,4 @@
-"""The plan of a wrapped model for a target."""
+"""Plan the quantizers of a wrapped model for a target."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from nncfx.targets import Hardware, Target, hardware_named, target_with
 
 _LOGGER = logging.getLogger(__name__)
 _LOGGED: Final = CONTRACTIONS | {"attention", "recurrent"}
-"""The kinds that take most of the time: one that stays in float triggers a warning."""
+"""The kinds that take most of the time; a warning is logged if one stays in float."""
 
 
 def plan_model(
@@ -31,13 +31,17 @@ def plan_model(
     overflow_fix: OverflowFix | None = None,
     bits_of: Callable[[QuantizationPlan], Mapping[str, int]] = lambda _: {},
 ) -> QuantizationPlan:
-    """Return where quantizers go in `model`, with which numbers, for which target.
+    """Return the quantizers of `model` for `target`.
 
-    `target` is as `quantize` takes it, `overflow_fix` as `with_overflow_fix` does. `bits_of` gives
-    widths of quantizers, by name, that differ from those of `options`.
+    Args:
+        model: The wrapped model.
+        target: As in `quantize`.
+        options: Options of placement.
+        overflow_fix: As in `with_overflow_fix`.
+        bits_of: Returns widths by name of the quantizers that differ from `options`.
 
     Raises:
-        ArgumentError: the target is not known, or has fewer bits than are asked for.
+        ArgumentError: the target is unknown, or supports fewer bits than requested.
         GraphError: a scope matches no operation.
     """
     hardware = hardware_named(target)
@@ -53,10 +57,10 @@ def plan_model(
 
 
 def warn_of_plan(plan: QuantizationPlan) -> None:
-    """Log what `plan` leaves in float and what its target computes wrongly on the CPU at hand.
+    """Warn of layers that stay in float, and of those that the target computes wrongly here.
 
-    Of the first, products, attention and recurrent layers, unless the scopes say so. This is told
-    before ranges are taken or anything is trained, since grids may have to change.
+    Only products, attention and recurrent layers are logged, unless scopes exclude them. Call
+    this before calibration and training, since the grids may have to change.
     """
     by_reason: dict[str, list[str]] = {}
     for one in plan.float_operations:

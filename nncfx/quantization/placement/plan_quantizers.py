@@ -1,9 +1,9 @@
-"""Where quantizers go: from the graph of a model and a description of the hardware.
+"""Plan where quantizers go, from the graph of a model and a description of the hardware.
 
-Every operation that the hardware computes in integers asks for its inputs on a grid. A request
-moves up through operations that only move elements, so that one quantizer stands where the tensor
-is made; requests for one tensor are one quantizer; tensors that are concatenated, or added where
-the hardware wants that, share theirs. Nothing is quantized inside a fused chain.
+Every operation that the hardware computes in integers requests quantized inputs. A request moves
+up through operations that only move elements to the operation that produces the tensor. All
+requests for a tensor share one quantizer. Tensors that are concatenated, or added where the
+hardware requires it, share a quantizer too. Nothing is quantized inside a fused chain.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ from nncfx.targets import DTYPES, Descriptor, Hardware
 from nncfx.tracing import PostSite, PreSite, WeightSite
 
 _FOLLOWING = frozenset({*MOVEMENTS, "clip", "relu"})
-"""Kinds that ask for nothing: their inputs are quantized if a reader of their output asks."""
+"""Kinds without requests: their inputs are quantized if a reader of their output requests it."""
 
 _CONVOLUTIONS = frozenset({"conv", "conv_transpose"})
-"""Layers whose weights `quantize_weights` does not take."""
+"""Layers for which a hint at `quantize_weights` is not given."""
 
 
 def plan_quantizers(
@@ -38,17 +38,17 @@ def plan_quantizers(
     *,
     changed: ChangedBuffers = NO_CHANGES,
 ) -> QuantizationPlan:
-    """Return where quantizers go in the model of `graph`, and what stays in float and why.
+    """Return the quantizers of the model with `graph`, and what stays in float and why.
 
     Args:
-        graph: Of the model without hooks.
-        hardware: What the target computes in integers.
-        options: What the user says; by default nothing.
-        changed: Buffers that are no weights (`changed_buffers` finds a model's).
+        graph: Graph of the model without hooks.
+        hardware: Describes what the target computes in integers.
+        options: Options of placement; defaults if None.
+        changed: Buffers that are not weights (`changed_buffers` finds those of a model).
 
     Raises:
         GraphError: a scope matches no operation.
-        ArgumentError: more bits are asked for than the hardware has, or a mode it has not.
+        ArgumentError: the hardware does not support the requested bits or mode.
 
     >>> import torch, nncfx
     >>> from nncfx.targets import hardware_named
@@ -74,7 +74,7 @@ class _QuantizableOp:
 
     @property
     def reads_floats(self) -> bool:
-        """Whether its sums are of floats, and only its weights are integers."""
+        """Whether it computes in float, and only its weights are integers."""
         return DTYPES[self.descriptor.input(0)] >= 16  # noqa: PLR2004 (half a float)
 
 
@@ -132,7 +132,7 @@ class _Planner:
         )
 
     def _inside_chains(self) -> set[str]:
-        """Return the addresses that a fused chain holds beside its first operation."""
+        """Return the addresses in fused chains, without the first of each chain."""
         return {
             one.address
             for first in self.graph.operations
@@ -142,10 +142,10 @@ class _Planner:
     def _read_in_integers(
         self, askers: Sequence[_QuantizableOp], inside: set[str]
     ) -> list[_QuantizableOp]:
-        """Leave out what stands between float operations, such as an addition before a layer norm.
+        """Leave out operations between float operations, such as an addition before a layer norm.
 
-        Integers there cost accuracy and conversions, and save nothing. What the model returns is
-        quantized as if it were read in integers.
+        Integers there cost accuracy and conversions, and save nothing. Outputs of the model count
+        as read in integers.
         """
         by_address = {one.operation.address: one for one in askers}
         is_integer: dict[str, bool] = {}
@@ -163,7 +163,7 @@ class _Planner:
                 is_integer[address] = False
                 reason = (
                     f"{self.hardware.name} has no integer kernel for it; its weights are stored "
-                    f"as {asker.descriptor.input(1)} all the same"
+                    f"as {asker.descriptor.input(1)} anyway"
                 )
                 self.float_operations.append(FloatOperation(address, kind, reason))
                 continue
@@ -176,7 +176,7 @@ class _Planner:
         return list(by_address.values())
 
     def _asker(self, operation: Operation, inside: set[str]) -> _QuantizableOp | None:
-        """Return how `operation` is computed in integers; else note why it is not."""
+        """Return how `operation` is computed in integers; otherwise record why it is not."""
         kind = operation_kind(operation.function)
         is_float = any("float" in one.dtype for one in operation.outputs)
         if not is_float or kind in _FOLLOWING:
@@ -215,7 +215,7 @@ class _Planner:
         if kind != "embedding" and not (kind == "concat" and kind in unified):
             edges = {edge.target_port: edge for edge in self.graph.incoming(operation.address)}
             for port in asker.operands.activations:
-                # what is made from nothing is rounded for layers only
+                # tensors without a producer are quantized only for layers with weights
                 source = edges[port].source if port in edges else None
                 if asker.operands.weights if source is None else self._is_wanted(source):
                     tensors += requests.ask(operation.address, port, unified=unified)
@@ -283,9 +283,9 @@ class _Planner:
                 spec = self._weight_spec(one)
                 shared = [each for each in askers if name in each.operands.weights.values()]
                 if len({each.operands.axis for each in shared}) > 1:
-                    # read both ways round, and no kernel has several scales along what it sums
+                    # read both plain and transposed: no kernel has scales along the summed axis
                     spec = replace(spec, axis=None)
-                # NNCF names one weight of an operation; of several, each has its name behind it
+                # NNCF's identifier names no weight; several of an operation need a suffix
                 own = f"[{name.rpartition('.')[2]}]" if len(names) > 1 else ""
                 found[name] = PlannedQuantizer(
                     name=f"{address}|WEIGHT{own}",

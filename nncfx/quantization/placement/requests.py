@@ -1,4 +1,4 @@
-"""Requests for quantized tensors, moved up to where each tensor is made."""
+"""Requests for quantized tensors, moved up to the producer of each tensor."""
 
 import itertools
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from nncfx.targets import Hardware
 from nncfx.tracing import PostSite, PreSite, Site
 
 _MASKING: Final = 1e4
-"""Such numbers stand for minus infinity: a grid that reaches so far has no steps for others."""
+"""Fill values from here on represent minus infinity; a grid that covers them is too coarse."""
 
 
 def is_model_input(address: str) -> bool:
@@ -24,7 +24,7 @@ def is_model_input(address: str) -> bool:
 
 
 def fused_chain(graph: NNCFGraph, operation: Operation, hardware: Hardware) -> list[Operation]:
-    """Return the operations that are one kernel with `operation`, which is the first of them."""
+    """Return the operations that are fused into one kernel with `operation`, which comes first."""
     chain = [operation]
     while True:
         following = {edge.target for edge in graph.outgoing(chain[-1].address)}
@@ -41,12 +41,12 @@ def fused_chain(graph: NNCFGraph, operation: Operation, hardware: Hardware) -> l
 
 @dataclass
 class Requests:
-    """Requests for tensors on a grid.
+    """Requests for quantized tensors.
 
     Attributes:
-        graph: Of the model.
-        askers: Tensor to the addresses of the operations that ask for it, by port.
-        produced: Tensors that their producer wants quantized, whoever reads them.
+        graph: Graph of the model.
+        askers: For each tensor, address and port of the operations that request it.
+        produced: Tensors that their producer requires to be quantized for all readers.
     """
 
     graph: NNCFGraph
@@ -57,9 +57,9 @@ class Requests:
     _together: "nx.Graph[Tensor]" = field(default_factory=nx.Graph)
 
     def ask(self, address: str, port: int, *, unified: Iterable[str]) -> list[Tensor]:
-        """Ask for what enters `address` at `port`; return the tensors to quantize for it.
+        """Request the input of `address` at `port`; return the tensors to quantize for it.
 
-        Where that comes from a concatenation, and `unified` holds its kind, these are several.
+        An input that is a concatenation, if `unified` holds its kind, is several tensors.
         """
         incoming = self.graph.incoming(address)
         edge = next((one for one in incoming if one.target_port == port), None)
@@ -72,7 +72,7 @@ class Requests:
         return tensors
 
     def _ask_unseen(self, site: PreSite) -> Tensor:
-        """Ask for what no call that was seen has made, such as a scripted function's result."""
+        """Request an input without a traced producer, such as a scripted function's result."""
         tensor = (str(site), 0)
         self._unseen[tensor] = site
         self.askers[tensor] = [(site.address, site.port)]
@@ -80,19 +80,19 @@ class Requests:
         return tensor
 
     def produce(self, tensor: Tensor, asker: str) -> None:
-        """Ask for a tensor itself, for the sake of the operation `asker` that makes it."""
+        """Request a tensor on behalf of the operation `asker` that produces it."""
         self.produced.add(tensor)
         self.askers.setdefault(tensor, []).append((asker, -1))
         self.unify([tensor])
 
     def pass_relus(self) -> None:
-        """Move requests of producers for what only ReLUs read behind these.
+        """Move requests of producers past ReLUs that are the only readers of the tensor.
 
-        On the way there may be max poolings and what only moves elements.
+        Max poolings and movements in between are passed as well.
 
-        There a convolution in integers ends all the same, as where a ReLU is part of its kernel.
-        Rounded before, half of the integers would stand for numbers that become 0, and what is
-        left would be rounded again for its readers.
+        An integer convolution can end after the ReLU too, as where the ReLU is fused into its
+        kernel. If quantized before the ReLU, half of the integers would represent numbers that
+        become 0, and the rest would be rounded again for the readers.
         """
         for tensor in sorted(self.produced):
             relus = self._relus_behind(tensor)
@@ -108,7 +108,7 @@ class Requests:
             self.unify(relus)
 
     def unify(self, tensors: Iterable[Tensor]) -> None:
-        """Let `tensors` share a scale."""
+        """Make `tensors` share a scale."""
         tensors = list(tensors)
         self._together.add_nodes_from(tensors)
         self._together.add_edges_from(itertools.pairwise(tensors))
@@ -124,10 +124,10 @@ class Requests:
         return sorted(ranked, key=lambda one: (order.get(one[0][0], -1), one[0]))
 
     def sites(self, tensor: Tensor) -> list[Site]:
-        """Return where hooks stand that quantize `tensor`.
+        """Return the sites of the hooks that quantize `tensor`.
 
-        One after its producer where all readers may see it quantized, else one before each reader
-        that asked; an assignment to elements returns nothing that could be hooked.
+        This is the output of its producer if all readers can read it quantized, else the inputs
+        of the readers that requested it. An assignment to elements has no output to hook.
         """
         if tensor in self._unseen:
             return [self._unseen[tensor]]
@@ -142,19 +142,19 @@ class Requests:
         return [PreSite(one.target, one.target_port) for one in asked]
 
     def _relus_behind(self, tensor: Tensor) -> list[Tensor]:
-        """Return the results of the ReLUs that read `tensor`; none if anything else does."""
+        """Return the results of the ReLUs that read `tensor`; empty if anything else reads it."""
         address, port = tensor
         readers = [one.target for one in self.graph.outgoing(address) if one.source_port == port]
         operations = [self.graph.get(one) for one in readers]
         kinds = {"" if one is None else operation_kind(one.function) for one in operations}
         if len(readers) == 1 and kinds <= {"max_pool", *MOVEMENTS}:
             (one,) = operations
-            is_whole = one is not None and len(one.outputs) == 1  # else it may be a chunk
+            is_whole = one is not None and len(one.outputs) == 1  # otherwise it can be a chunk
             return self._relus_behind((readers[0], 0)) if is_whole else []
         return [(one, 0) for one in readers] if kinds == {"relu"} else []
 
     def _origins(self, edge: Edge, unified: frozenset[str]) -> list[Tensor]:
-        """Return the tensors that `edge` carries elements of, past what only moves elements."""
+        """Return the tensors whose elements `edge` carries, upstream of all movements."""
         self._covered.add((edge.target, edge.target_port))
         operation = self.graph.get(edge.source)
         if operation is None:
@@ -162,9 +162,9 @@ class Requests:
         kind = operation_kind(operation.function)
         incoming = self.graph.incoming(operation.address)
         data = [one for one in incoming if "float" in one.tensor.dtype]
-        # parameters, and what the forward makes from nothing, have no edge
+        # parameters and constants created in the forward have no edge
         is_all = len(data) == sum(one is not None for one in operation.inputs)
-        # what is written beside the elements has to be on the grid, too
+        # a fill value must be on the grid, too
         is_filled = 0 < abs(operation.fill) < _MASKING
         if kind in MOVEMENTS and data and data[0].target_port == 0 and not is_filled:
             return self._origins(data[0], unified)

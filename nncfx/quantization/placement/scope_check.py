@@ -1,4 +1,4 @@
-"""Scopes that select nothing are refused: they would be ignored silently."""
+"""Reject scopes that match no operation, which would otherwise be ignored silently."""
 
 from collections.abc import Iterable
 
@@ -7,10 +7,10 @@ from nncfx.graph import NNCFGraph
 
 
 def check_scopes(graph: NNCFGraph, scopes: Iterable[str], place: str) -> None:
-    """Refuse the first of `scopes`, given as `place`, that no operation of `graph` matches.
+    """Check that each of `scopes`, passed as `place`, matches an operation of `graph`.
 
     Raises:
-        GraphError: there is one; it names the nearest address, scope or function.
+        GraphError: a scope matches nothing; the message names the closest match.
     """
     for scope in graph.unmatched(scopes):
         raise GraphError(

@@ -1,4 +1,4 @@
-"""Weights that an operation reads the other way round, as in `x @ weight.T`."""
+"""Find weights that an operation reads transposed, as in `x @ weight.T`."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,10 +9,10 @@ _FUNCTIONS: Final = frozenset({"T", "mT", "swapaxes", "swapdims", "t", "transpos
 
 
 def transposed_weights(graph: NNCFGraph) -> Mapping[str, Mapping[int, str]]:
-    """Return, by the address of the reader and its port, the matrix that is transposed for it.
+    """Return the transposed matrices by the address and the port of the reader.
 
-    The parameter itself is then what is quantized: with a scale for each output, and stored as
-    integers, neither of which the transposed copy of it would be.
+    The parameter itself can then be quantized with a scale for each output and stored as integers;
+    its transposed copy could not.
 
     >>> import torch, nncfx
     >>> class Tied(torch.nn.Linear):

@@ -1,1 +1,1 @@
-"""Changes of a model that make it easier to quantize and keep what it computes."""
+"""Changes that make a model easier to quantize without changing what it computes."""

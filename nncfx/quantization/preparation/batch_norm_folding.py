@@ -1,6 +1,6 @@
-"""Batch norms that follow a layer, put into its weights: exact in evaluation mode.
+"""Fold batch norms into the weights of the layers before them; exact in evaluation mode.
 
-Frozen ones, as detectors have, are modules of their own that hold buffers alone.
+Frozen batch norms, as in detectors, are custom modules that hold only buffers.
 """
 
 from collections.abc import Mapping
@@ -25,36 +25,36 @@ from nncfx.storage.models.norm_statistics import norm_affine
 from nncfx.tracing import ExampleInputs
 
 _MARK: Final = "_nncfx_folded_into"
-"""The attribute of an `nn.Identity` in a batch norm's place: the name of the layer that has it."""
+"""Attribute of the `nn.Identity` that replaces a batch norm; it names the layer folded into."""
 
 _FROZEN: Final = frozenset({"weight", "bias", "running_mean", "running_var"})
 _EPSILON: Final = 1e-5
-"""Of a frozen norm that does not tell it, such as DETR's."""
+"""Epsilon of a frozen norm without an `eps` attribute, such as DETR's."""
 _CLOSE: Final = 1e-5
 
 _FEATURES_ONLY: Final = 2
-"""Axes of a linear layer's output whose features are what the batch norm normalises."""
+"""Axes of a linear layer's output if the batch norm normalises its features."""
 
 
 def fold_batch_norms(
     model: nn.Module, example_inputs: ExampleInputs, *, only_frozen: bool = False
 ) -> tuple[str, ...]:
-    """Put batch norms into the layers before them, in place; return the names of those folded.
+    """Fold batch norms into the layers before them, in place; return the names of the norms.
 
-    Folded is a batch norm with running statistics that alone reads what a convolution or linear
-    layer returns, where both are called once. It becomes an `nn.Identity`, and the layer has a
-    bias. In evaluation mode the model computes what it did, up to rounding (the fold itself is
-    computed in float64); in training mode it has no batch statistics any longer. The model keeps
+    A batch norm is folded if it has running statistics and is the only reader of the result of a
+    convolution or linear layer, and both are called once. It is replaced by an `nn.Identity`, and
+    the layer gets a bias. In evaluation mode the model computes the same up to rounding (the fold
+    is computed in float64); in training mode it no longer uses batch statistics. The model keeps
     its class, and stays wrapped if it is.
 
     Args:
         model: Plain, or wrapped without hooks.
-        example_inputs: With which to trace it.
-        only_frozen: Leave those of torch alone, which runtimes fold themselves.
+        example_inputs: Inputs to trace it with.
+        only_frozen: Do not fold torch's own batch norms, which runtimes fold themselves.
 
     Raises:
-        ArgumentError: `model` has hooks, which would meet weights that they were not made for.
-        TracingError: the model refuses the inputs.
+        ArgumentError: `model` has hooks, which do not fit the changed weights.
+        TracingError: the model fails on the inputs.
 
     Source: Jacob et al. 2018, Quantization and Training of Neural Networks, section 3.2.
     """
@@ -74,7 +74,7 @@ def fold_batch_norms(
 
 
 def _pairs(model: nn.Module, graph: NNCFGraph) -> dict[str, Layer]:
-    """Return the batch norms that can be folded, by name, and the layer before each."""
+    """Return the layer before each batch norm that can be folded, by the norm's name."""
     module_of = {one.address: one.module for one in graph.operations}
     entered = [(module_of.get(one.source), module_of.get(one.target)) for one in graph.edges]
     calls = [target for source, target in entered if target != source]
@@ -98,7 +98,7 @@ def _pairs(model: nn.Module, graph: NNCFGraph) -> dict[str, Layer]:
 
 
 def _is_frozen(module: nn.Module) -> bool:
-    """Return whether `module` holds what a batch norm does, and nothing that is trained."""
+    """Return whether `module` has the buffers of a batch norm and no parameters."""
     if isinstance(module, _BatchNorm) or next(module.parameters(), None) is not None:
         return False
     held = dict(module.named_buffers())
@@ -109,20 +109,20 @@ def _is_frozen(module: nn.Module) -> bool:
 
 @torch.no_grad()
 def _is_affine(norm: nn.Module, axes: int) -> bool:
-    """Return whether a frozen norm computes of each channel what its buffers say."""
+    """Return whether a frozen norm applies the affine function of its buffers to each channel."""
     scale, shift = (one.view(-1, *[1] * (axes - 2)) for one in _affine(norm))
     x = torch.linspace(-1, 1, 2 * len(scale), device=scale.device).view(2, len(scale))
     x = x.view(*x.shape, *[1] * (axes - 2)).to(norm.get_buffer("weight"))
     try:
         found = norm(x)
-    except (IndexError, RuntimeError, ValueError, TypeError):  # it takes other shapes
+    except (IndexError, RuntimeError, ValueError, TypeError):  # it expects other shapes
         return False
     expected = in_float64(x) * scale + shift
     return bool((found - expected).norm() <= _CLOSE * expected.norm())
 
 
 def _affine(norm: nn.Module, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return by what a norm multiplies each channel, and what it adds, behind a layer's bias."""
+    """Return factor and summand of a norm for each channel, after a layer with this bias."""
     mean, variance = (norm.get_buffer(f"running_{one}") for one in ("mean", "var"))
     mean = mean if bias is None else in_float64(mean) - in_float64(bias)
     epsilon = float(getattr(norm, "eps", _EPSILON))
@@ -153,18 +153,18 @@ def _take_out(model: nn.Module, name: str, layer: str) -> None:
 
 
 def folded_norms(model: nn.Module) -> dict[str, str]:
-    """Return which batch norms `fold_batch_norms` took out, with the layer each is in, by name."""
+    """Return, by name, the batch norms that `fold_batch_norms` folded, with their layers."""
     modules = model.named_modules(remove_duplicate=False)
     return {name: vars(one)[_MARK] for name, one in modules if _MARK in vars(one)}
 
 
 def without_norms(model: nn.Module, folded: Mapping[str, str]) -> None:
-    """Take the `folded_norms` of a model out of a fresh one, in place; layers get a bias of zeros.
+    """Remove the batch norms in `folded` from a fresh model, in place.
 
-    Those that are out already stay so.
+    Layers get a bias of zeros if they have none. Norms that are already removed are skipped.
 
     Raises:
-        StorageError: a batch norm or a layer is not there.
+        StorageError: a batch norm or a layer is missing.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     for name, layer in folded.items():
@@ -190,10 +190,10 @@ def without_norms(model: nn.Module, folded: Mapping[str, str]) -> None:
 def folded(
     weight: Tensor, bias: Tensor | None, norm: nn.Module, *, transposed: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Return weight and bias of the layer that computes what the layer and then `norm` compute.
+    """Return weight and bias of a layer that equals the given layer followed by `norm`.
 
     Args:
-        weight: o x i x *k; of a transposed convolution i x o/g x *k.
+        weight: o x i x *k; for a transposed convolution i x o/g x *k.
         bias: o, or `None` for zero.
         norm: A batch norm of o channels with running statistics, or a frozen one.
         transposed: 0, or the groups g of a transposed convolution.

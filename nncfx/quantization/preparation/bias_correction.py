@@ -1,4 +1,4 @@
-"""Bias correction: take back the mean shift that quantization gives each channel."""
+"""Bias correction: remove the mean shift of each channel due to quantization."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,16 +27,16 @@ from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, PostSite, Site
 
 _MASSIVE: Final = 4
-"""Norm of a token, over the median of those in the batch, from which it does not count."""
+"""Tokens with a norm above this multiple of the median in the batch are ignored."""
 
 
 class BatchMeans(NamedTuple):
-    """What a layer returned for a batch.
+    """Channel means of a layer's output for a batch.
 
     Attributes:
         values: The mean of each channel, c.
-        places: Of how many places, n: pixels or tokens.
-        tokens: Which of the n tokens count, in the order of the output; None: all.
+        places: The number n of places (pixels or tokens) in the output.
+        tokens: Which of the n tokens count, in the order of the output; all if None.
     """
 
     values: Tensor
@@ -45,14 +45,15 @@ class BatchMeans(NamedTuple):
 
 
 FloatMeans = Mapping[str, list[BatchMeans]]
-"""By address of an operation, what it returned for each batch."""
+"""Means of the output for each batch, by address of the operation."""
 
 
 @contextmanager
 def noting_means(model: NNCFNetwork) -> Iterator[FloatMeans]:
-    """Yield means that are noted as `model` runs until the end of the block, in float.
+    """Yield means that are recorded while `model` runs in float inside the block.
 
-    They are of the channels that `correct_biases` corrects, which then runs no batch in float.
+    They are the means of the channels that `correct_biases` corrects; pass them to it to save the
+    runs in float.
     """
     found: dict[str, list[BatchMeans]] = {}
 
@@ -74,25 +75,25 @@ def correct_biases(
     float_means: FloatMeans | None = None,
     was_asked: bool = True,
 ) -> dict[str, float]:
-    """Shift biases, in place, so that each channel has the mean that it has in float.
+    """Shift biases, in place, so that each channel has the same mean as in float.
 
-    Each batch runs in float, unless `float_means` are known, and quantized. In the latter run
-    each layer's means so far are corrected before the next layer reads them, so that a later
-    layer makes up for its own shift only. Of a residual branch the means of the sum that it ends
-    in count. Tokens of massive norm do not: ranges clip them, and their error is not that of the
-    others, which have the same bias. Corrected is the bias of each convolution and linear layer,
-    or, where it has none, that of the batch norm after it. A layer with neither, or with a shared
-    bias, is left alone. A batch of which a layer sees more or fewer tokens than in float, as an
-    expert may, or none, does not count there.
+    Each batch runs in float, unless `float_means` are given, and quantized. During the quantized
+    run the output of each layer is corrected by its mean shift so far before the next layer reads
+    it, so each layer only compensates its own shift. For a residual branch the means of the sum
+    that it ends in are compared. Tokens of massive norm are ignored: ranges clip them, so their
+    error differs from that of the other tokens, which share the bias. The bias of each
+    convolution and linear layer is corrected, or, if it has none, that of the batch norm after
+    it. A layer with neither, or with a shared bias, is not changed. A batch is ignored for a layer
+    that reads more or fewer tokens than in float, or none, as experts may.
 
     Args:
-        model: With quantizers, calibrated. It runs in evaluation mode.
-        batches: Inputs of the model, at least one; the more, the better the means.
-        float_means: What `noting_means` noted of the same batches, in place of a run in float.
+        model: With calibrated quantizers; runs in evaluation mode.
+        batches: Inputs of the model, at least one; more batches give better means.
+        float_means: Means from `noting_means` for the same batches, instead of runs in float.
         was_asked: Whether to log that there is nothing to correct.
 
     Returns:
-        By module name the largest correction of a channel, in units of the module's output.
+        By module name, the largest correction of a channel, in units of the module's output.
 
     Raises:
         ArgumentError: there are no batches.
@@ -117,9 +118,9 @@ def correct_biases(
 
 
 def channel_means(output: Tensor, axis: int, rows: Tensor | None = None) -> Tensor:
-    """Return the mean of each index of `axis`, c, over the n places of the other axes.
+    """Return the mean for each index of `axis`, c, over the n places of the other axes.
 
-    `rows`, n booleans in the order of the axes, says which of them count; by default all do.
+    `rows`, n booleans in the order of the axes, selects the places; by default all count.
     """
     found = wide(output.detach())
     if rows is None:
@@ -129,9 +130,9 @@ def channel_means(output: Tensor, axis: int, rows: Tensor | None = None) -> Tens
 
 
 def _means_of(output: Tensor, axis: int) -> BatchMeans:
-    """Return the means of what a layer returned in float, and which tokens they are of.
+    """Return the means of a layer's float output, and the tokens that they cover.
 
-    All places of an image count (`axis` is not the last one), and all tokens but massive ones.
+    All places of an image count (`axis` is not -1), and all tokens except massive ones.
     """
     tokens = None
     if axis == -1:
@@ -145,10 +146,10 @@ def _places(output: Tensor, axis: int) -> int:
 
 
 class _Shift:
-    """How far a module's channels are from where they are in float, over the batches so far."""
+    """The mean shift of a module's channels from their float values, over the batches so far."""
 
     def __init__(self, name: str, bias: nn.Parameter, axis: int) -> None:
-        """Take the axis of the channels, counted from the end."""
+        """Track `bias` of the module `name`; `axis` of the channels counts from the end."""
         self.name = name
         self.axis = axis
         self._bias = bias
@@ -158,20 +159,20 @@ class _Shift:
         self._batches = 0
 
     def expect(self, means: Iterable[BatchMeans]) -> None:
-        """Take the means in float of each batch that is to come: `note` sees none in float."""
+        """Set the float means of all following batches, so `note` only sees quantized outputs."""
         self._expected = iter(means)
 
     def note(self, output: Tensor) -> Tensor | None:
-        """See what the module returned in float, then quantized; correct the latter."""
+        """Record the module's output in float, then the quantized output; correct the latter."""
         if self._expected is not None:
             self._means = next(self._expected, None)
         if self._means is None:
-            # in float, or a call that was none in float
+            # an output in float, or a call that did not happen in float
             self._means = _means_of(output, self.axis) if self._expected is None else None
             return None
         expected, self._means = self._means, None
         if expected.places and expected.places == _places(output, self.axis):
-            # else an expert that has no tokens, or others than in float
+            # otherwise an expert has no tokens, or other tokens than in float
             lacking = expected.values - channel_means(output, self.axis, expected.tokens)
             self._total = lacking if self._total is None else self._total + lacking
             self._batches += 1
@@ -181,7 +182,7 @@ class _Shift:
         return output + shift.to(output.dtype)
 
     def apply(self) -> float:
-        """Put the mean shift into the bias; return its largest magnitude."""
+        """Add the mean shift to the bias; return its largest magnitude."""
         if self._total is None:
             return 0.0
         shift = self._total / self._batches
@@ -190,7 +191,7 @@ class _Shift:
 
 
 def _shifts(model: nn.Module, graph: NNCFGraph) -> dict[str, _Shift]:
-    """Return what can be corrected, by the address of the operation whose means it corrects."""
+    """Return the shifts to correct, by the address of the operation whose means are compared."""
     found: dict[str, _Shift] = {}
     functions = CONVOLUTIONS | LINEAR_LAYERS
     for layer in find_layers(model, graph, functions).values():
@@ -210,11 +211,11 @@ def _shifts(model: nn.Module, graph: NNCFGraph) -> dict[str, _Shift]:
 
 
 def _sum_behind(graph: NNCFGraph, operation: Operation) -> Operation:
-    """Return the sum that alone reads `operation`, or itself where there is none.
+    """Return the sum that is the only reader of `operation`, or else `operation` itself.
 
-    What a residual branch returns makes up for the errors of what it is added to. Were its own
-    mean put back to what it is in float, it no longer would; the mean of the sum is the one that
-    counts. Of two branches the later one corrects it.
+    A residual branch partly compensates the errors of the stream that it is added to. Restoring
+    its own float mean would undo this, so the mean of the sum is restored instead. If two branches
+    enter a sum, the later one is corrected.
     """
     edges = graph.outgoing(operation.address)
     following = list(readers(graph, operation.address))

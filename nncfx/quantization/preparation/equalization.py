@@ -1,4 +1,4 @@
-"""Cross-layer equalisation: neighbouring layers share their ranges fairly, channel by channel."""
+"""Cross-layer equalisation: balance the ranges of neighbouring layers channel by channel."""
 
 from typing import Final
 
@@ -29,31 +29,31 @@ _OF_CHANNELS: Final = _ELEMENTWISE | {
     *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
     *("dropout2d", "flatten", "view", "reshape"),
 }
-"""The same for whole channels on axis 1."""
+"""Functions with that property for whole channels on axis 1."""
 
 
 _SWEEPS: Final = 20
-"""How often at most to go through all pairs, which change each other's ranges."""
+"""Most passes over all pairs, which change each other's ranges."""
 
 
 def equalize_layers(
     model: nn.Module, example_inputs: ExampleInputs, *, was_asked: bool = True
 ) -> tuple[tuple[str, str], ...]:
-    """Balance the ranges of each two consecutive layers, in place; return the names of the pairs.
+    """Balance the ranges of pairs of consecutive layers, in place; return the pairs' names.
 
-    A pair is two layers of which the second alone reads the first, through functions such as ReLU
-    or pooling that let positive factors pass. What the model computes stays the same up to
-    rounding. It helps where weights are quantized per tensor, and gives a per-channel model
-    nothing. Batch norms should be folded first: they end a pair, as does ReLU6.
+    In a pair, the second layer is the only reader of the first, through functions such as ReLU or
+    pooling that commute with positive factors. The model computes the same up to rounding. This
+    helps if weights are quantized per tensor, and does nothing for scales per channel. Fold batch
+    norms first: they break a pair, as does ReLU6.
 
     Args:
         model: Plain, or wrapped without hooks.
-        example_inputs: With which to trace it.
+        example_inputs: Inputs to trace it with.
         was_asked: Whether to log that there is no such pair.
 
     Raises:
         ArgumentError: `model` has hooks.
-        TracingError: the model refuses the inputs.
+        TracingError: the model fails on the inputs.
 
     Source: Nagel et al. 2019, Data-Free Quantization Through Weight Equalization, section 4.1.
     """
@@ -71,8 +71,8 @@ def equalization_scales(first: Tensor, second: Tensor) -> Tensor:
     """Return s such that `first / s` equals `second * s`: sqrt(first / second), c.
 
     Args:
-        first: Largest magnitude of each of the first layer's output channels, c.
-        second: Of each of the second layer's input channels, c.
+        first: Largest magnitude of each output channel of the first layer, c.
+        second: Largest magnitude of each input channel of the second layer, c.
 
     Where either range is zero, the factor is 1.
 
@@ -86,18 +86,18 @@ def equalization_scales(first: Tensor, second: Tensor) -> Tensor:
 
 
 def input_ranges(layer: Layer, channels: int) -> Tensor:
-    """Return the largest magnitude of the weights that read each of `channels` input channels."""
+    """Return the largest magnitude of the weights for each of `channels` input channels."""
     return wide(_by_input(layer, channels)).abs().amax(dim=(1, 3)).flatten()
 
 
 def scale_inputs(layer: Layer, scales: Tensor) -> None:
-    """Multiply, in place, the weights that read input channel c by `scales[c]`."""
+    """Multiply the weights of input channel c by `scales[c]`, in place."""
     view = _by_input(layer, len(scales))
     view *= scales.view(view.shape[0], 1, view.shape[2], 1)
 
 
 def _by_input(layer: Layer, channels: int) -> Tensor:
-    """View the weight as g x o/g x channels of the group x elements that read such a channel."""
+    """View the weight as g x o/g x channels per group x elements per channel."""
     weight, groups = layer.rows, layer.groups
     return weight.view(groups, weight.shape[0] // groups, channels // groups, -1)
 
@@ -118,7 +118,7 @@ def _pairs(model: nn.Module, graph: NNCFGraph) -> list[tuple[Layer, Layer]]:
 
 
 def _reads_channels(first: Layer, second: Layer) -> bool:
-    """Whether `second` reads the channels of `first` each as a block, in their order."""
+    """Return whether `second` reads each channel of `first` as a block, in order."""
     columns = second.weight.shape[1] * second.groups
     if second.operation.function != "linear" or first.operation.function == "linear":
         return columns == len(first.weight)

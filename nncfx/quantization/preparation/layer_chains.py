@@ -1,4 +1,4 @@
-"""Which layers follow which, and through what: the walk that post-training methods share."""
+"""Find layers and the layers that follow them, for all post-training methods."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -26,14 +26,14 @@ _PRODUCTS: Final = LINEAR_LAYERS - {"linear"}
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution or linear module that is called once and whose parameters are its own.
+    """A convolution or linear module that is called once and shares no parameters.
 
     Attributes:
         name: Dotted name of the module.
         module: The module.
         operation: Its call.
-        port: At which the call reads what the layer is applied to.
-        is_turned: Whether the columns of the weight make the outputs, as in `addmm`.
+        port: The port of the layer's input.
+        is_turned: Whether the columns of the weight are its outputs, as in `addmm`.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Layer:
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it multiplies what it reads by a matrix; else it convolves, or is a norm."""
+        """Whether it multiplies its input by a matrix; otherwise it is a convolution or norm."""
         return self.operation.function in LINEAR_LAYERS
 
     @property
     def groups(self) -> int:
-        """In how many independent parts it computes; 1 for a linear layer."""
+        """The number of groups of a convolution; 1 for a linear layer."""
         return int(getattr(self.module, "groups", 1))
 
     @property
@@ -59,18 +59,18 @@ class Layer:
 
     @property
     def rows(self) -> torch.Tensor:
-        """The weight as stored with the outputs on axis 0; what is written here reaches it."""
+        """A view of the stored weight with the outputs on axis 0; writes reach the weight."""
         weight = self.weight.detach()
         return weight.mT if self.is_turned else weight
 
     def take(self, rows: torch.Tensor) -> None:
-        """Make `rows`, with the outputs on axis 0, the weight, in its format."""
+        """Replace the weight by `rows`, with the outputs on axis 0, in its dtype and device."""
         rows = rows.to(self.weight)
         self.weight.data = rows.mT.contiguous() if self.is_turned else rows
 
     @property
     def bias(self) -> nn.Parameter | None:
-        """The parameter that the call reads, as stored, or `None`."""
+        """The stored bias that the call reads, or `None`."""
         if f"{self.name}.bias".lstrip(".") not in self.operation.parameters.values():
             return None
         return self.module._parameters.get("bias")  # noqa: SLF001 (reads past the hooks)
@@ -88,9 +88,9 @@ def find_layers(
 ) -> dict[str, Layer]:
     """Return the layers of `model` by the address of their call, in execution order.
 
-    Left out are calls of `functions` whose weight is not the calling module's own `weight`, and
-    parameters that are read more than once: what is changed there changes elsewhere, too. So are
-    layers of no width.
+    Calls whose weight is not the calling module's own `weight` are left out, and so are layers
+    with empty weights or with parameters that are read more than once, because a change would
+    affect other operations.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     found = _products(modules, graph) if _PRODUCTS & set(functions) else {}
@@ -111,7 +111,7 @@ def find_layers(
 
 
 def _products(modules: Mapping[str, nn.Module], graph: NNCFGraph) -> dict[str, Layer]:
-    """Return the modules whose own weight is a matrix that something is multiplied by."""
+    """Return the modules that multiply by a matrix that is their own weight."""
     transposed = transposed_weights(graph)
     turned = Counter(name for ports in transposed.values() for name in ports.values())
     found = {}
@@ -133,7 +133,7 @@ def _weight_of(operation: Operation) -> str:
 
 
 def shared_parameters(model: nn.Module, graph: NNCFGraph) -> frozenset[str]:
-    """Return the names of the parameters that several operations read, by whichever name."""
+    """Return the names of parameters that are read more than once, under any of their names."""
     stored = dict(model.named_parameters(remove_duplicate=False))
     names = [
         name for one in graph.operations for name in one.parameters.values() if name in stored
@@ -143,11 +143,11 @@ def shared_parameters(model: nn.Module, graph: NNCFGraph) -> frozenset[str]:
 
 
 def graph_without_hooks(model: nn.Module, example_inputs: ExampleInputs) -> NNCFGraph:
-    """Return the graph of a plain model, or of a wrapped one that has no hooks.
+    """Return the graph of a plain model, or of a wrapped model without hooks.
 
     Raises:
-        ArgumentError: it has hooks, which would meet weights that they were not made for.
-        TracingError: the model refuses the inputs.
+        ArgumentError: the model has hooks, which would not fit changed weights.
+        TracingError: the model fails on the inputs.
     """
     if not isinstance(model, NNCFNetwork):
         return trace(model, example_inputs)
@@ -160,7 +160,7 @@ def graph_without_hooks(model: nn.Module, example_inputs: ExampleInputs) -> NNCF
 
 
 def readers(graph: NNCFGraph, address: str) -> Iterator[Operation | None]:
-    """Yield what reads the tensors of the operation at `address`; `None` is a model output."""
+    """Yield the operations that read results of `address`; `None` is a model output."""
     for edge in graph.outgoing(address):
         yield graph.get(edge.target)
 
@@ -168,10 +168,10 @@ def readers(graph: NNCFGraph, address: str) -> Iterator[Operation | None]:
 def reader_behind(
     graph: NNCFGraph, operation: Operation, transparent: Collection[str]
 ) -> Operation | None:
-    """Return the only reader of `operation`, seen through `transparent` functions.
+    """Return the only reader of `operation`, skipping `transparent` functions.
 
-    `None` where a tensor on the way has several readers, is a model output or not read as the
-    first input.
+    The result is `None` if a tensor on the way has several readers, is a model output, or is not
+    read as the first input.
     """
     while True:
         following = list(readers(graph, operation.address))
@@ -184,7 +184,7 @@ def reader_behind(
 
 
 def _keeps_channels(before: Operation, reader: Operation) -> bool:
-    """Whether `reader` leaves axis 1 where it is, or lays what is behind it out in axis 1."""
+    """Return whether `reader` keeps axis 1, or flattens all later axes into it."""
     shape, result = before.outputs[0].shape, reader.outputs[0].shape
     if reader.function not in {"view", "reshape", "flatten"}:
         return True

@@ -1,4 +1,4 @@
-"""The residual stream of a transformer: what writes into it, and what reads it, behind a norm."""
+"""Find the residual stream of a transformer, the layers that write it and those that read it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,21 +15,21 @@ _EMBEDDING: Final = "embedding"
 _SQUARES: Final = frozenset(["pow", "__pow__", "square"])
 _ATTENTION: Final = "scaled_dot_product_attention"
 _VALUES: Final = 2
-"""The port at which it reads them."""
+"""The port of the values of attention."""
 
 _State = Literal["stream", "weighted", "squares", "invariant"]
 
 
 @dataclass
 class ResidualStream:
-    """What has to change when the axes of the stream are turned.
+    """What must change when the stream is rotated.
 
     Attributes:
-        width: Of the stream, d.
-        embeddings: Names of the parameters, v x d, that begin it.
-        writers: Linear layers whose result is added to it.
-        readers: Linear layers that read it, each with the name of the parameter, d, that the norm
-            before multiplies by, or None.
+        width: Width of the stream, d.
+        embeddings: Names of the parameters, v x d, that begin the stream.
+        writers: Linear layers whose result is added to the stream.
+        readers: Linear layers that read the stream, each with the name of the weight, d, of the
+            norm before it, or None.
     """
 
     width: int
@@ -39,27 +39,27 @@ class ResidualStream:
 
     @property
     def norms(self) -> list[str]:
-        """The names of the norms' parameters."""
+        """The names of the weights of norms."""
         return sorted({one for _, one in self.readers if one is not None})
 
 
 AttentionPair = tuple[Layer, Layer, int]
-"""The layer that makes values, the one that reads what attention makes, and a head's width."""
+"""The layer that computes values, the layer that reads attention's result, and a head's width."""
 
 
 def residual_stream(model: nn.Module, graph: NNCFGraph) -> ResidualStream:
     """Return the stream that begins at the embeddings.
 
     Raises:
-        GraphError: something reads or changes it that is no RMS norm, sum or linear layer; or the
-            model returns it.
+        GraphError: an operation other than an RMS norm, sum or linear layer reads or changes the
+            stream, or the model returns it.
     """
     return _Walk(model, graph).run()
 
 
 @final
 class _Walk:
-    """Follows the stream through the operations, in their order."""
+    """Follows the stream through the operations in execution order."""
 
     def __init__(self, model: nn.Module, graph: NNCFGraph) -> None:
         self._graph = graph
@@ -127,7 +127,7 @@ class _Walk:
     def _behind(  # noqa: PLR0911 (one for each kind of operation)
         self, operation: Operation, sources: Mapping[int, str], states: Mapping[int, _State | None]
     ) -> _State | None:
-        """Return what `operation` makes of the stream; None where it is not known to commute."""
+        """Return the state of the result of `operation`; None if it may not commute."""
         function, kinds = operation.function, set(states.values())
         parameters = list(operation.parameters.values())
         is_kept = operation.outputs[0].shape[-1:] == (self._found.width,)
@@ -153,7 +153,7 @@ class _Walk:
         return None
 
     def _product(self, operation: Operation, states: Mapping[int, _State | None]) -> _State | None:
-        """Return what a product with a norm's weight, or with one number a row, is."""
+        """Return the state of a product with a norm's weight, or with one number per row."""
         parameters, kinds = list(operation.parameters.values()), set(states.values())
         if kinds == {"stream"} and len(parameters) == len(states) == 1:
             return self._weigh(operation, parameters[0])
@@ -181,9 +181,9 @@ class _Walk:
         return "stream"
 
     def _refusal(self, operation: Operation) -> GraphError:
-        hint = "it is no RMS norm, sum or linear layer of a weight of its own"
+        hint = "it is not an RMS norm, a sum or a linear layer with a weight of its own"
         if operation.function == "layer_norm":
-            hint = "it takes the mean away, which a rotation does not leave alone"
+            hint = "it subtracts the mean, which a rotation changes"
         return GraphError(
             f"The residual stream cannot be rotated: '{operation.address}' "
             f"({operation.function}) reads it, and {hint}. Quantize the model without rotation."
@@ -191,27 +191,27 @@ class _Walk:
 
 
 def _moves(operation: Operation) -> bool:
-    """Return whether all that `operation` returns are elements of what it reads."""
+    """Return whether `operation` only moves or joins elements of its inputs."""
     return operator_of(operation.function).work in {"movement", "join"}
 
 
 def _passes(operation: Operation) -> bool:
-    """Return whether it leaves the last axis alone where that is as long behind it.
+    """Return whether `operation` keeps the last axis if its length does not change.
 
-    Indices that permute that axis would pass; what a rotated model returns is compared.
+    Indices that permute that axis pass, too, but outputs of the rotated model are checked later.
     """
     operator = operator_of(operation.function)
     return operator.work == "movement" and operator.kind != "transpose"
 
 
 def _commutes(operation: Operation) -> bool:
-    """Return whether a rotation before it and one behind it are the same."""
+    """Return whether `operation` commutes with a rotation."""
     is_scaled = operation_kind(operation.function) == "mul" and len(operation.inputs) == 1
     return _passes(operation) or (is_scaled and not operation.parameters)
 
 
 def _behind(graph: NNCFGraph, address: str, passing: Callable[[Operation], bool]) -> str | None:
-    """Return the operation whose result arrives at `address` and nowhere else, through views."""
+    """Return the operation upstream of `address` whose result only goes there, through views."""
     while (operation := graph.get(address)) and len(_reading(graph, address)) == 1:
         if not passing(operation):
             return address
@@ -223,7 +223,7 @@ def _behind(graph: NNCFGraph, address: str, passing: Callable[[Operation], bool]
 
 
 def _reading(graph: NNCFGraph, address: str) -> list[Operation | None]:
-    """Return what reads `address`, but for parts that nothing reads, which a cache keeps."""
+    """Return the readers of `address`, without slices that nothing reads, which a cache keeps."""
     return [
         one
         for one in readers(graph, address)
@@ -232,10 +232,10 @@ def _reading(graph: NNCFGraph, address: str) -> list[Operation | None]:
 
 
 def attention_pairs(model: nn.Module, graph: NNCFGraph) -> list[AttentionPair]:
-    """Return the layers around each attention whose heads' values can be turned.
+    """Return the layers around each attention whose values can be rotated head by head.
 
-    They are separate layers for values alone (not one for queries, keys and values), which
-    `scaled_dot_product_attention` reads, and one layer that reads its result alone.
+    A pair is a layer that computes only the values (not queries and keys as well) that
+    `scaled_dot_product_attention` reads, and the only layer that reads the result.
     """
     layers = find_layers(model, graph, LINEAR_LAYERS)
     found = []
@@ -257,7 +257,7 @@ def attention_pairs(model: nn.Module, graph: NNCFGraph) -> list[AttentionPair]:
 
 
 def _reader(graph: NNCFGraph, address: str) -> str:
-    """Return what alone reads `address`, seen through views; '' if there is no such operation."""
+    """Return the only reader of `address`, skipping views; '' if there is none."""
     while True:
         following = list(readers(graph, address))
         if len(following) != 1 or following[0] is None:

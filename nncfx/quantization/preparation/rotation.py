@@ -1,4 +1,4 @@
-"""QuaRot: turn the axes of a transformer's residual stream, so that no channel stands out."""
+"""QuaRot: rotate the residual stream of a transformer so that no channel has outliers."""
 
 import logging
 import math
@@ -21,8 +21,8 @@ from nncfx.tracing.calls.tensors import tensors_in
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_CHANGE: Final = 1e-3
-"""Of the outputs, relative; more means that what was found was not the whole stream. Of float64,
-too: models compute norms in float32 whatever they are."""
+"""Largest relative change of the outputs; more means that part of the stream was not found. It
+holds for float64, too, because models compute norms in float32 anyway."""
 
 _MOST_CHANGE_HALF: Final = 0.2
 
@@ -30,27 +30,27 @@ _MOST_CHANGE_HALF: Final = 0.2
 def rotate(
     model: nn.Module, example_inputs: ExampleInputs, *, seed: int = 0, inplace: bool = False
 ) -> nn.Module:
-    """Return a copy of a language model whose weights absorb rotations; it computes the same.
+    """Return a copy of a language model with rotations in its weights; it computes the same.
 
-    The weights of RMS norms go into the linear layers that read them. Then the residual stream is
-    multiplied by a randomized Hadamard matrix, and the values of each head of attention by another
-    one: outliers of single channels are spread over all, so that grids with one scale for many
-    channels, of activations as of weights, hold them well. Products are computed in float64.
-    Do it before `quantize_blocks` or `quantize`. Embeddings that share their matrix with the head
-    get one of their own, since the head absorbs a norm.
+    The weights of RMS norms are folded into the linear layers that read them. Then the residual
+    stream is multiplied by a randomized Hadamard matrix, and the values of each attention head by
+    another one. This spreads outliers of single channels over all channels, so one scale fits many
+    channels, in activations and in weights. Products are computed in float64. Do this before
+    `quantize_blocks` or `quantize`. If embeddings and head share a matrix, it is copied, because
+    the head absorbs a norm.
 
-    Layers are found by what the model computes, not by their names. Values are left alone where
-    one layer makes queries, keys and values, or attention is not torch's; the log tells.
+    Layers are found by what the model computes, not by their names. Values are not rotated if one
+    layer computes queries, keys and values, or if attention is not torch's; this is logged.
 
     Args:
         model: Plain, with its head; all norms of the stream are RMS norms.
-        example_inputs: With which to trace it, and to compare what it returns before and after.
-        seed: Of the random signs, and of what is not a power of two.
+        example_inputs: Inputs to trace it with, and to compare its outputs before and after.
+        seed: Seed of the random signs, and of the part of the width that is no power of two.
         inplace: Rotate and return `model` itself.
 
     Raises:
-        GraphError: the stream meets something that does not commute with rotations, such as a
-            layer norm, a bias of a norm or experts in one parameter; a copy is thrown away then.
+        GraphError: the stream meets an operation that does not commute with rotations, such as a
+            layer norm, a norm with a bias, or experts in one parameter; a copy is discarded.
         ArgumentError: the model cannot be copied.
 
     Source: Ashkboos et al. 2024, QuaRot, section 4 (R1 and the values' part of 4.2); Liu et al.
@@ -82,8 +82,8 @@ def rotate(
 def random_rotation(size: int, generator: torch.Generator) -> Tensor:
     """Return a random orthogonal matrix, size x size, float64.
 
-    It is Q x H, by random signs: H a Hadamard matrix of the largest power of two in `size`, and Q
-    random, of what is left.
+    It is the Kronecker product of a random orthogonal matrix and a Hadamard matrix, whose size is
+    the largest power of two that divides `size`, with random signs of its rows.
     """
     power = size & -size
     hadamard = torch.ones(1, 1, dtype=torch.float64, device="cpu")
@@ -101,7 +101,7 @@ def random_rotation(size: int, generator: torch.Generator) -> Tensor:
 
 
 def _untie(model: nn.Module) -> bool:
-    """Give linear layers whose matrix is that of an embedding one of their own."""
+    """Copy the weights of linear layers that share them with an embedding."""
     modules = list(model.modules())
     embedded = {id(one.weight) for one in modules if isinstance(one, nn.Embedding)}
     tied = [one for one in modules if isinstance(one, nn.Linear) and id(one.weight) in embedded]
@@ -109,13 +109,15 @@ def _untie(model: nn.Module) -> bool:
         one.weight = nn.Parameter(one.weight.detach().clone(), one.weight.requires_grad)
     config: Any = getattr(model, "config", None)
     if tied and hasattr(config, "tie_word_embeddings"):
-        config.tie_word_embeddings = False  # or loading the saved model would tie them again
+        config.tie_word_embeddings = (
+            False  # otherwise loading the saved model would tie them again
+        )
     return bool(tied)
 
 
 @torch.no_grad()
 def rotate_stream(model: nn.Module, stream: ResidualStream, turn: Tensor) -> None:
-    """Multiply the residual stream by an orthogonal matrix, d x d, in place; norms are folded."""
+    """Fold norms and multiply the residual stream by `turn`, orthogonal, d x d, in place."""
     stored = dict(model.named_parameters(remove_duplicate=False))
     for layer, norm in stream.readers:
         rows = layer.rows.double()
@@ -130,14 +132,14 @@ def rotate_stream(model: nn.Module, stream: ResidualStream, turn: Tensor) -> Non
 
 
 def _turn_inputs(layer: Layer, turn: Tensor) -> None:
-    """Let a layer read x @ turn, part by part of its inputs, as it read x."""
+    """Change a layer to read x @ turn instead of x, for each part x of its inputs."""
     rows = layer.rows
     parts = rows.double().reshape(len(rows), -1, len(turn)) @ turn.to(rows.device)
     layer.take(parts.reshape(rows.shape))
 
 
 def _turn_outputs(layer: Layer, turn: Tensor) -> None:
-    """Let a layer return y @ turn, part by part of its outputs, where it returned y."""
+    """Change a layer to return y @ turn instead of y, for each part y of its outputs."""
     rows, bias, own = layer.rows, layer.bias, turn.to(layer.weight.device)
     parts = own.T @ rows.double().reshape(-1, len(turn), rows.shape[1])
     layer.take(parts.reshape(rows.shape))
@@ -147,18 +149,18 @@ def _turn_outputs(layer: Layer, turn: Tensor) -> None:
 
 def _outputs(model: nn.Module, inputs: ExampleInputs) -> list[Tensor]:
     args, kwargs = as_call(inputs)
-    found = tensors_in(model.eval()(*args, **kwargs))  # a cache is none of its results
+    found = tensors_in(model.eval()(*args, **kwargs))  # does not include a cache
     return [one.detach().clone() for one in found if one.is_floating_point()]
 
 
 def _check(before: list[Tensor], after: list[Tensor]) -> None:
-    """Refuse a rotation that changes what the model computes."""
+    """Check that the rotation did not change what the model computes."""
     for one, other in zip(before, after, strict=True):
         change = float((other.double() - one.double()).norm() / one.double().norm().clamp(1e-30))
         is_half = one.dtype in {torch.float16, torch.bfloat16}
         if not change <= (_MOST_CHANGE_HALF if is_half else _MOST_CHANGE):
             raise GraphError(
                 f"Rotated, the model returns something else (relative change {change:.2g}), so "
-                "something reads its residual stream that the trace does not tell. Quantize the "
+                "something reads its residual stream that the trace does not show. Quantize the "
                 "model without rotation."
             )

@@ -1,6 +1,7 @@
-"""Experts of transformers as linear layers: theirs lie in one parameter, as no block engine reads.
+"""Split experts that transformers stacks in one parameter into linear layers.
 
-Files, and programs such as vLLM, hold them one by one anyway.
+The block engine needs linear layers, and files and programs such as vLLM hold experts one by one
+anyway.
 """
 
 import logging
@@ -18,17 +19,17 @@ _MARKS: Final = (
     "is_concatenated",
     "is_transposed",
 )
-"""What transformers' `use_experts_implementation` sets on experts."""
+"""Attributes that transformers' `use_experts_implementation` sets on experts."""
 _FIRST, _GATE, _UP, _DOWN = "gate_up_proj", "gate_proj", "up_proj", "down_proj"
 
 
 @final
 class SeparateExperts(nn.Module):
-    """Experts of a mixture, each a module of linear layers, named as in most files.
+    """Experts of a mixture, each a module of linear layers with the names that most files use.
 
-    Children are "0", "1", ... with `gate_proj` (where there is a gate), `up_proj` and `down_proj`.
-    All of them run, on the tokens that chose them, which may be none: whichever way tokens go, a
-    trace sees each layer.
+    Children are "0", "1", ... with `gate_proj` (if there is a gate), `up_proj` and `down_proj`.
+    All experts run on the tokens that chose them, even on none, so a trace sees every layer
+    however tokens are routed.
     """
 
     def __init__(self, experts: nn.Module) -> None:
@@ -39,7 +40,7 @@ class SeparateExperts(nn.Module):
         self.has_gate = bool(experts.has_gate)
         self.is_concatenated = bool(experts.is_concatenated)
         self.activation = experts
-        """What is left of them: the activation, with its constants."""
+        """The original module without its parameters: the activation, with its constants."""
         self.count = len(stacks[_DOWN])
         turned = bool(experts.is_transposed)
         for number in range(self.count):
@@ -50,7 +51,7 @@ class SeparateExperts(nn.Module):
             self.add_module(str(number), self._expert(own))
 
     def _expert(self, own: dict[str, Tensor]) -> nn.Module:
-        """Return one expert of its matrices, o x i, and biases, o."""
+        """Return one expert built from its matrices, o x i, and biases, o."""
         expert = nn.Module()
         if self.has_gate:
             for name, part in ((_GATE, 0), (_UP, 1)):
@@ -69,16 +70,16 @@ class SeparateExperts(nn.Module):
 
     @override
     def forward(self, hidden: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        """Return what the chosen experts make of each token, summed by their shares, t x d.
+        """Return the weighted sum of the chosen experts' results for each token, t x d.
 
         Args:
-            hidden: t x d.
-            chosen: The numbers of the experts of each token, t x k; `count` and above is none.
-            shares: Of these, t x k.
+            hidden: Tokens, t x d.
+            chosen: Indices of the experts of each token, t x k; `count` and above is no expert.
+            shares: Weights of the experts of each token, t x k.
         """
         experts = [self.get_submodule(str(number)) for number in range(self.count)]
         places = [torch.where(chosen == number) for number in range(self.count)]
-        # first all first layers, so that a walk over the layers meets those that can go together
+        # all first layers come first, so that walks over layers find those that can be grouped
         inner = [
             self._inner(one, hidden[rows]) for one, (rows, _) in zip(experts, places, strict=True)
         ]
@@ -103,7 +104,7 @@ class SeparateExperts(nn.Module):
 
 
 def _linear(weight: Tensor | None, bias: Tensor | None) -> nn.Linear:
-    """Return a layer of these values: views, no memory of their own."""
+    """Return a layer whose parameters share the memory of `weight` and `bias`."""
     assert weight is not None  # noqa: S101 (a bias alone may be missing)
     with torch.device("meta"):
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
@@ -114,7 +115,7 @@ def _linear(weight: Tensor | None, bias: Tensor | None) -> nn.Linear:
 
 
 def stacked_experts(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the modules that `separate_experts` takes, by name.
+    """Return, by name, the modules that `separate_experts` can split.
 
     They have the form of `transformers.integrations.use_experts_implementation`.
     """
@@ -126,17 +127,16 @@ def stacked_experts(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def separate_experts(model: nn.Module) -> nn.Module:
-    """Turn experts of `model` that lie in one parameter into linear layers, and return it.
+    """Split experts of `model` that are stacked in one parameter into linear layers; return it.
 
-    Made for mixtures of transformers, whose experts have the form of
-    `transformers.integrations.use_experts_implementation` (Mixtral, Qwen's, OLMoE, DeepSeek,
-    GPT-OSS); others, and those with a norm behind each expert, stay as they are, and the log
-    tells. A model without experts is returned as it is.
-    What computes with linear layers takes them then: `quantize_blocks`, `prune_blocks`. To load
-    what `nncfx.save` wrote of it, call this on the fresh model, too.
+    `quantize_blocks` and `prune_blocks` need this. It supports mixtures of experts in transformers
+    that have the form of `transformers.integrations.use_experts_implementation` (Mixtral, Qwen,
+    OLMoE, DeepSeek, GPT-OSS). Other experts are not changed; experts followed by a norm are not
+    changed either, and a warning is logged. A model without experts is returned unchanged. To
+    load a file that `nncfx.save` wrote afterwards, call this on the fresh model, too.
 
     Args:
-        model: Plain; it is changed in place, and its weights take no more memory.
+        model: Plain; it is changed in place, and its weights take no additional memory.
 
     >>> import torch
     >>> separate_experts(torch.nn.Linear(2, 2))

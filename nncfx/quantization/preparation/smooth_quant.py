@@ -37,19 +37,19 @@ def smooth_layers(
 
     Each entry is the address of an operation whose result is read by linear layers only (a norm
     with a weight, a product with a parameter of one entry per channel, or a linear layer), and
-    the names of these layers. Its parameters are divided per channel, the layers' weights
-    multiplied: what the model computes stays the same up to rounding. Where something else reads
-    the result, too, such as the residual path behind a norm, it is left alone.
+    the names of these layers. The parameters of the operation are divided per channel, and the
+    weights of the layers are multiplied, so the model computes the same up to rounding. An
+    operation with other readers, such as a norm that a residual path reads, is not changed.
 
     Args:
         model: Plain, or wrapped without hooks; it runs in evaluation mode.
         batches: Inputs of the model, at least one.
-        example_inputs: With which to trace it.
-        alpha: How much of the outliers goes into the weights, in [0, 1].
+        example_inputs: Inputs to trace it with.
+        alpha: How much of the outliers moves into the weights, in [0, 1].
 
     Raises:
         ArgumentError: `alpha` is out of range, there are no batches, or `model` has hooks.
-        TracingError: the model refuses the inputs.
+        TracingError: the model fails on the inputs.
 
     Source: Xiao et al. 2023, SmoothQuant, equations 3 and 4.
     """
@@ -74,11 +74,11 @@ def smooth_layers(
 
 
 def smoothing_scales(activations: Tensor, weights: Tensor, alpha: float) -> Tensor:
-    """Return what to divide activations by, and multiply weights by, channel by channel.
+    """Return the factors that activations are divided by and weights multiplied by, c.
 
     Args:
         activations: Largest magnitude of each channel, c.
-        weights: Largest magnitude of what reads it, c.
+        weights: Largest magnitude of the weights that read each channel, c.
         alpha: In [0, 1].
 
     Where either is zero, the factor is 1.
@@ -96,14 +96,14 @@ Smoothable = tuple[Operation, list[Tensor], list[Layer]]
 
 
 def smoothable(model: nn.Module, graph: NNCFGraph) -> list[Smoothable]:
-    """Return each producer, what scales its result, and the layers that read it."""
+    """Return each producer, the tensors that scale its result, and the layers that read it."""
     linears = find_layers(model, graph, LINEAR_LAYERS)
     producers = {**find_layers(model, graph, _NORMS), **linears}
     found = []
     for operation in graph.operations:
         if operation.address in producers:
             layer = producers[operation.address]
-            axis = 0 if layer.is_matrix else -1  # a norm over several axes ends with the channels
+            axis = 0 if layer.is_matrix else -1  # the channels are a norm's last axis
             bias = [] if layer.bias is None else [layer.bias.detach()]
             scaled = [one.movedim(axis, 0) for one in (layer.rows, *bias)]
         else:
@@ -118,7 +118,7 @@ def smoothable(model: nn.Module, graph: NNCFGraph) -> list[Smoothable]:
 
 
 def _reading(graph: NNCFGraph, address: str) -> Iterator[tuple[str, int]]:
-    """Yield address and port of what reads the result, seen through views of its channels."""
+    """Yield address and port of the readers of the result, skipping views of its channels."""
     for edge in graph.outgoing(address):
         view = graph.get(edge.target)
         if view is not None and view.function in _VIEWS and _keeps_channels(view):
@@ -133,7 +133,7 @@ def _keeps_channels(view: Operation) -> bool:
 
 
 def _factor(model: nn.Module, graph: NNCFGraph, operation: Operation) -> list[nn.Parameter]:
-    """Return the parameter of a product that has one entry per channel, if there is one."""
+    """Return the parameter with one entry per channel of a product, if there is one."""
     names = list(operation.parameters.values())
     if operation.function not in _PRODUCTS or len(names) != 1:
         return []
@@ -148,7 +148,7 @@ def _factor(model: nn.Module, graph: NNCFGraph, operation: Operation) -> list[nn
 def _input_peaks(
     model: nn.Module, layers: Sequence[Layer], batches: Iterable[ExampleInputs]
 ) -> list[Tensor]:
-    """Return the largest magnitude of each channel that each layer reads."""
+    """Return the largest magnitude of each input channel of each layer."""
     peaks: dict[int, Tensor] = {}
     widths = {id(one.module): one.rows.shape[1] for one in layers}
 

@@ -1,1 +1,1 @@
-"""Ranges of quantizers, from statistics of data."""
+"""Find ranges of quantizers from statistics of data."""

@@ -1,4 +1,4 @@
-"""Show data to a model, and give its quantizers their ranges."""
+"""Set the ranges of quantizers from calibration data and weights."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,13 +33,12 @@ RangeOf = Callable[[PlannedQuantizer], RangeRequest]
 def calibration_inputs(
     batches: Iterable[Any], model: nn.Module, samples: int
 ) -> Iterator[ExampleInputs]:
-    """Yield the inputs that `inputs_in` finds in `batches`, until `samples` examples have come.
+    """Yield the inputs that `inputs_in` finds in `batches`, until there are `samples` examples.
 
-    They are whole batches; one of no examples is passed over. `model` tells how many inputs there
-    are.
+    Batches are not split; empty ones are skipped. `model` determines the number of inputs.
 
     Raises:
-        ArgumentError: a batch is of no known form, none has examples, or `samples` is below 1.
+        ArgumentError: a batch has an unknown form, all are empty, or `samples` is below 1.
     """
     if samples < 1:
         raise ArgumentError(f"samples is {samples}; calibration sees at least 1 example.")
@@ -52,7 +51,7 @@ def calibration_inputs(
 
 
 def first_examples(inputs: Iterable[_Batch], count: int) -> Iterator[_Batch]:
-    """Yield whole batches until `count` examples have come; those of no examples are left out."""
+    """Yield whole batches until there are `count` examples; empty batches are skipped."""
     seen = 0
     for batch in inputs:
         examples = examples_in(batch)
@@ -70,10 +69,10 @@ def calibrate(
     batches: Iterable[ExampleInputs],
     range_of: RangeOf,
 ) -> None:
-    """Run `model` on `batches` and give the quantizers of activations among `hooks` their ranges.
+    """Run `model` on `batches` and set the ranges of the activation quantizers among `hooks`.
 
     The model runs once on each batch, in evaluation mode and with its quantizers switched off.
-    Where `torch.distributed` runs, each process shows its own data and all get the same ranges.
+    With `torch.distributed`, each process runs its own data and all get the same ranges.
 
     Raises:
         ArgumentError: there is no batch.
@@ -103,9 +102,9 @@ def calibrate(
     if zero:
         warnings.warn(
             f"The activation at {shortened(zero, 1)} is zero on all calibration data; its range "
-            "is taken as -1 to 1. Where its layer begins with weights of 0, nothing is to be "
-            "mended; else calibrate with other data, or remove the dead channels: nncfx.thin (a "
-            "branch that was pruned whole leaves one, which ONNX files do without).",
+            "is taken as -1 to 1. Where its layer begins with weights of 0, nothing is wrong; "
+            "else calibrate with other data, or remove the dead channels: nncfx.thin (a branch "
+            "that was pruned whole leaves one, which ONNX files do without).",
             stacklevel=3,
         )
 
@@ -117,7 +116,7 @@ def _is_zero(statistic: TensorStatistic) -> bool:
 def _noting(statistic: TensorStatistic) -> Callable[[Tensor], None]:
     def note(x: Tensor) -> None:
         if x.is_floating_point():
-            statistic.update(x.detach())  # a forward that differentiates makes a graph
+            statistic.update(x.detach())  # a forward can enable gradients
 
     return note
 
@@ -135,7 +134,7 @@ def _of_all_processes(statistics: list[TensorStatistic]) -> list[TensorStatistic
 
 
 def _settle(hook: Quantizer, statistic: TensorStatistic, request: RangeRequest) -> None:
-    """Give a quantizer the range of `statistic`, and its sign where that is open."""
+    """Set the range of a quantizer from `statistic`, and its sign if the data decide it."""
     name = hook.planned.name
     if statistic.is_empty:
         raise CompressionError(
@@ -160,9 +159,9 @@ def _settle(hook: Quantizer, statistic: TensorStatistic, request: RangeRequest) 
 
 
 def set_weight_ranges(model: NNCFNetwork, hooks: Sequence[Quantizer], range_of: RangeOf) -> None:
-    """Give the quantizers of weights the ranges of their weights; others are left alone.
+    """Set the ranges of weight quantizers from their weights; other hooks are not changed.
 
-    The model runs once on its example inputs where a weight is computed in its forward.
+    If a weight is computed in the forward, the model runs once on its example inputs.
 
     Raises:
         CompressionError: a weight is NaN or infinite.
@@ -179,7 +178,7 @@ def set_weight_ranges(model: NNCFNetwork, hooks: Sequence[Quantizer], range_of: 
 
 
 def set_sparse_errors(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> None:
-    """Let the grids of weights, which have ranges, leave sparse errors (`half_quadratic_grid`)."""
+    """Move the grids of weights so that errors are sparse (`half_quadratic_grid`)."""
     wanted = [one for one in hooks if one.planned.role == "weight"]
     weights = {**constants_of(model), **_computed_weights(model, hooks)}
     for one in wanted:
@@ -193,7 +192,7 @@ def set_sparse_errors(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> None:
 
 
 def _computed_weights(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> Mapping[str, Tensor]:
-    """Return the values of the weights that the forward computes, by their quantizers' names."""
+    """Return the weights that the forward computes, by the names of their quantizers."""
     computed = [one for one in hooks if one.planned.role == "weight" and not one.planned.parameter]
     found: dict[str, Tensor] = {}
     if computed:
@@ -210,12 +209,12 @@ def _computed_weights(model: NNCFNetwork, hooks: Sequence[Quantizer]) -> Mapping
 def weight_range(
     weight: Tensor, request: RangeRequest, spec: QuantizerSpec
 ) -> tuple[Tensor, Tensor]:
-    """Return the range of a weight: one for each index of `spec.axis`, or of each group, if any.
+    """Return the range of a weight, or a range for each index of `spec.axis` or each group.
 
-    A weight has no examples, so that methods that take means over them find the extremes.
+    A weight has no examples, so methods that average over examples use the extremes.
 
     Raises:
-        CompressionError: an entry is NaN or infinite, or there are none yet.
+        CompressionError: an entry is NaN or infinite, or the weight is on the meta device.
     """
     if weight.is_meta:
         raise CompressionError(
@@ -243,7 +242,7 @@ def weight_range(
 
 
 def _rows(weight: Tensor, spec: QuantizerSpec) -> Tensor:
-    """Return what shares a scale, one on each index of axis 0."""
+    """Return the weight with the elements of each scale under one index of axis 0."""
     if spec.group is not None:
         return rows_of(weight, spec)
     return weight.unsqueeze(0) if spec.axis is None else weight.movedim(spec.axis, 0)

@@ -1,4 +1,4 @@
-"""HQQ: grids whose errors are sparse, found without data by half-quadratic splitting."""
+"""HQQ: find grids with sparse errors by half-quadratic splitting, without data."""
 
 from typing import Final
 
@@ -9,41 +9,40 @@ from nncfx.quantization.grid.fake_quantize import fake_quantize
 from nncfx.quantization.grid.spec import QuantizerSpec
 
 _POWER: Final = 0.7
-"""p of the norm; below 1 a few large errors cost less than many small ones."""
+"""p of the norm; below 1, a few large errors cost less than many small ones."""
 
 _STEPS: Final = 20
 _BETA: Final = 10.0
-"""How near the sparse errors are to the real ones at first: of errors in steps of the grid."""
+"""Initial penalty on the distance between sparse and real errors, in steps of the grid."""
 
 _KAPPA: Final = 1.01
 _SHIFTS: Final = (-1, 0, 1)
-"""Of the zero point, which is a whole number."""
+"""Shifts of the zero point, a whole number, that are tried."""
 
 _LEAST_SHARE: Final = 0.25
-"""Of the scale that the search begins with."""
+"""Smallest scale, as a share of the initial scale."""
 
 _ROWS: Final = 2**18
-"""Weights that are worked on at once, so that they stay in the cache."""
+"""Weights that are processed at once, so that they fit into the cache."""
 
 
 @torch.no_grad()
 def half_quadratic_grid(
     rows: Tensor, start: tuple[Tensor, Tensor], spec: QuantizerSpec
 ) -> tuple[Tensor, Tensor]:
-    """Return scale and zero point of each row, r each: their errors' l_0.7 norm is small.
+    """Return scales and zero points, r each, that make the l_0.7 norm of each row's error small.
 
-    It is never larger than with the scales and zero points of `start`. HQQ moves zero points that
-    are floats; formats of 4 bits hold whole ones, and rounding HQQ's loses what it gained. So the
-    zero points are tried from one below to one above, and it is the scale that each step fits to
-    what is left of the weights without their sparse errors.
+    The norm is never larger than with `start`. HQQ moves zero points that are floats, but formats
+    of 4 bits hold whole zero points, and rounding loses the gain. So zero points from one below
+    to one above are tried, and each step fits the scale to the weights minus their sparse errors.
 
     Args:
         rows: r x m, float32 or float64.
         start: Scale and zero point of each row, r each.
-        spec: A grid with axis 0; its scales may be any positive number.
+        spec: A grid with axis 0 and arbitrary positive scales.
 
     Source: Badri and Shaji 2023, Half-Quadratic Quantization of Large Machine Learning Models,
-    with p, beta and kappa of the authors' code; errors are counted in steps of the grid, so that
+    with p, beta and kappa of the authors' code; errors are measured in steps of the grid, so that
     beta means the same for all weights.
     """
     step = max(_ROWS // max(rows.shape[1], 1), 1)
@@ -66,7 +65,7 @@ def sparse_errors(rows: Tensor, rounded: Tensor) -> Tensor:
 
 
 def shrunk(errors: Tensor, beta: float) -> Tensor:
-    """Return the sparse errors: each made smaller by `|e|^(p - 1) / beta`, or zero.
+    """Return the sparse errors: each error shrunk towards zero by `|e|^(p - 1) / beta`.
 
     Source: the generalized soft-thresholding of Badri and Shaji 2023, with p of 0.7.
 
@@ -78,7 +77,7 @@ def shrunk(errors: Tensor, beta: float) -> Tensor:
 
 
 def _power(sizes: Tensor, power: float) -> Tensor:
-    """Return `sizes` to a `power` that is no whole number, four times as fast as torch's `pow`.
+    """Return `sizes` to a fractional `power`, four times as fast as torch's `pow`.
 
     Zeros, whose logarithm takes a slow path, count as 1e-20.
     """
@@ -106,7 +105,7 @@ def _searched(
 
 
 def _fitted(rows: Tensor, rounded: Tensor, scale: Tensor, beta: float) -> Tensor:
-    """Return the scales at which the codes of `rounded` are nearest to rows without errors."""
+    """Return the scales at which the codes of `rounded` best fit rows minus sparse errors."""
     unit = scale.unsqueeze(1)
     codes, wanted = rounded / unit, rows / unit
     wanted -= shrunk(wanted - codes, beta)

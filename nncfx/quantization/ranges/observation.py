@@ -1,4 +1,4 @@
-"""Watch a wrapped model while it runs: probes at its sites, and its quantizers switched off."""
+"""Observe a wrapped model while it runs, with probes at its sites and quantizers switched off."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
@@ -18,7 +18,7 @@ from nncfx.tracing import ExampleInputs, Insertion, PreSite, Priority, Site, as_
 from nncfx.tracing.calls.preservation import preserved, without_keeping
 
 Note = Callable[[Tensor], Tensor | None]
-"""Sees a tensor; what it returns, if not `None`, is used instead."""
+"""Receives a tensor; a result other than `None` replaces it."""
 
 _LOGGER = logging.getLogger(__name__)
 _ALGORITHM: Final = "observation"
@@ -38,10 +38,10 @@ class _Probe(nn.Module):
 
 @contextmanager
 def probing(model: NNCFNetwork, notes: Mapping[Site, Note]) -> Iterator[None]:
-    """Show the tensors at sites to `notes` until the end of the block.
+    """Pass the tensors at sites to `notes` inside the block.
 
-    What enters an operation is seen after all hooks there, and what leaves it before them: an
-    input as the operation reads it, a result as it computed it.
+    Inputs are observed after all other hooks, as the operation reads them, and results before all
+    other hooks, as the operation computed them.
     """
     last, first = Priority.QUANTIZATION + 1, Priority.DEFAULT - 1
     insertions = [
@@ -54,14 +54,14 @@ def probing(model: NNCFNetwork, notes: Mapping[Site, Note]) -> Iterator[None]:
 
 
 def quantizers_of(model: NNCFNetwork) -> dict[Site, Quantizer]:
-    """Return the quantizers of `model` by site, in the order in which they are applied."""
+    """Return the quantizers of `model` by site, in order of application."""
     hooks = model.nncf.hooks
     return {one.site: one.hook for one in hooks if isinstance(one.hook, Quantizer)}
 
 
 @contextmanager
 def in_float(quantizers: Iterable[Quantizer]) -> Iterator[None]:
-    """Let `quantizers` pass what they get until the end of the block."""
+    """Switch `quantizers` off inside the block."""
     changed = [one for one in quantizers if one.is_active]
     for one in changed:
         one.is_active = False
@@ -74,7 +74,7 @@ def in_float(quantizers: Iterable[Quantizer]) -> Iterator[None]:
 
 @contextmanager
 def with_values(model: nn.Module, values: Mapping[str, Tensor]) -> Iterator[None]:
-    """Give parameters of `model`, by name, other values until the end of the block."""
+    """Replace the values of parameters of `model`, by name, inside the block."""
     named = dict(model.named_parameters())
     stored = {name: named[name] for name in values}
     held = {name: one.data for name, one in stored.items()}
@@ -92,10 +92,10 @@ def in_float_first(
     batches: Iterable[ExampleInputs],
     float_weights: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> Iterator[ExampleInputs]:
-    """Yield each batch twice: while the quantizers of `model` are switched off, and then on.
+    """Yield each batch twice, first with the quantizers of `model` switched off, then on.
 
-    The first time, parameters are what `float_weights` says by name, as they were before they were
-    rounded in place.
+    The first time, parameters named in `float_weights` have those values, which they had before
+    they were rounded in place.
     """
     quantizers = quantizers_of(model).values()
     for batch in batches:
@@ -105,15 +105,15 @@ def in_float_first(
 
 
 def run_batches(model: nn.Module, batches: Iterable[ExampleInputs]) -> int:
-    """Run `model` on each of `batches`, in evaluation mode, without gradients; return how many.
+    """Run `model` on `batches` in evaluation mode, without gradients; return their number.
 
-    The model is left as it was.
+    The model is not changed.
 
     Raises:
-        ArgumentError: there is none, or the model fails on one.
+        ArgumentError: there are no batches, or the model fails on one.
     """
     count = 0
-    # what a float forward keeps, such as a grid of positions, is not what a quantized one makes
+    # a float forward must not keep values, such as a grid of positions, for a quantized one
     written = model.nncf.folded_weights if isinstance(model, NNCFNetwork) else ()
     with torch.no_grad(), quick_kernels(model), without_keeping(model, written), preserved(model):
         for batch in batches:
@@ -136,7 +136,7 @@ def _run_one(model: nn.Module, batch: ExampleInputs, index: int) -> None:
 
 
 def no_batches() -> ArgumentError:
-    """Return the error where there is nothing to calibrate with."""
+    """Return the error to raise if there are no batches."""
     return ArgumentError(
         "There are no batches to calibrate with, or none has examples. Pass an iterable with at "
         "least one; a generator that was read before is empty."
@@ -146,7 +146,7 @@ def no_batches() -> ArgumentError:
 def failed_batch(
     model: nn.Module, batch: ExampleInputs, index: int, error: Exception
 ) -> ArgumentError:
-    """Return what to raise where a model fails on the batch of this number."""
+    """Return the error to raise if a model fails on the batch with this index."""
     args, kwargs = as_call(batch)
     given = [_shape_text(one) for one in args]
     given += [f"{name}={_shape_text(one)}" for name, one in kwargs.items()]
@@ -166,9 +166,9 @@ def _shape_text(value: object) -> str:
 def warn_if_none(
     found: Sized, what: str, needs: str, *, was_asked: bool = True, mend: str = "Leave it out."
 ) -> None:
-    """Log that `what` changes nothing where nothing was found of what it `needs`, and the mend.
+    """Warn that `what` has no effect if `found` is empty: it `needs` something the model lacks.
 
-    What a preset does of itself (not `was_asked`) is not logged.
+    Nothing is logged if a preset chose it (not `was_asked`). `mend` says what to do.
     """
     if not found and was_asked:
         _LOGGER.warning("%s changes nothing: the model has no %s. %s", what, needs, mend)

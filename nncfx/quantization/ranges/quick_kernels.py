@@ -1,7 +1,7 @@
-"""Faster ways of a processor to compute what a forward asks for, while nothing is differentiated.
+"""Use faster CPU kernels for a forward without gradients.
 
-torch pools images whose channels lie one behind the other a number at a time, and convolves each
-channel by itself without its vector kernel where more is added at the left than a register holds.
+torch pools contiguous (channels-first) images without vector instructions, and does not use its
+vector kernel for depthwise convolutions whose left padding exceeds a register.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,18 +20,18 @@ from nncfx.network import NNCFNetwork
 from nncfx.operators import functions_of
 
 _MOST_PADDING: Final = 4
-"""Columns at the left with which oneDNN's kernels for AVX2 still convolve (6 for AVX-512).
+"""Most columns of left padding that oneDNN's kernels for AVX2 support (6 for AVX-512).
 
-Source: measured in torch 2.13, with ONEDNN_MAX_CPU_ISA=AVX2 and without: beyond it padding before
-halves the time, and 31 taps take a third."""
+Source: measured in torch 2.13, with ONEDNN_MAX_CPU_ISA=AVX2 and without: beyond it, padding first
+halves the time, and takes a third of it with 31 taps."""
 _FEW_CHANNELS: Final = 6
-"""With fewer, vectors over channels are too empty."""
+"""With fewer channels, vectors over channels are mostly empty."""
 _CONVOLUTION: Final = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _CONVOLUTIONS: Final = functions_of("conv")
 
 
 def quick_kernels(model: nn.Module) -> AbstractContextManager[object]:
-    """Return a context for forwards of `model`; where there is nothing to gain, an empty one."""
+    """Return a context for forwards of `model`; a null context if there is nothing to gain."""
     operations = model.nncf.graph.operations if isinstance(model, NNCFNetwork) else ()
     return _QuickKernels() if any(map(_gains, operations)) else nullcontext()
 
@@ -45,7 +45,7 @@ def _gains(operation: Operation) -> bool:
 
 @final
 class _QuickKernels(TorchFunctionMode):
-    """Computes as the functions of torch do: maxima bit by bit, sums in another order."""
+    """Replaces functions of torch: maxima are equal bitwise, sums are in another order."""
 
     @override
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

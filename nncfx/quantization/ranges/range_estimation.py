@@ -1,4 +1,4 @@
-"""From what was seen of a tensor to the range that its grid covers."""
+"""Compute the range of a grid from statistics of a tensor."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ _SHARES: Final = {
     "mse": 1 - torch.arange(100, dtype=torch.float64, device="cpu") / 100,
     "mse_shares": torch.linspace(1, 0.5, 11, dtype=torch.float64, device="cpu"),
 }
-"""What is tried of all that was seen.
+"""Shares of the full range that are tried.
 
 Source: 100 factors down to 0.01 are the search of OCTAV and of torch.ao's MSE observers.
 """
@@ -50,18 +50,19 @@ class RangeRequest:
     """How a range is found.
 
     Attributes:
-        method: "min_max": all that was seen. "mean_min_max": means of the examples' extremes.
-            "mixed_min_max": NNCF's: the mean of maxima, and the mean of minima if asymmetric;
+        method: "min_max": the full range. "mean_min_max": means of the extremes of examples.
+            "mixed_min_max" (NNCF): the mean of maxima, and the mean of minima if asymmetric;
             with a scale per channel as "min_max". "threesigma": median plus and minus
-            three deviations, zeros aside. "percentile": of all numbers; "mean_percentile": the
-            mean of each example's. "mse": the range with the least squared error of rounding.
-            "mse_shares": the least of 1, 0.95, ..., 0.5 times all that was seen; fast for
-            weights. "kl": that with the least relative entropy.
+            three deviations, without zeros. "percentile": percentiles of all numbers.
+            "mean_percentile": means of the percentiles of examples. "mse": the range with the
+            least squared rounding error. "mse_shares": the best of 1, 0.95, ..., 0.5 times the
+            full range by that error; fast for weights. "kl": the range with the least relative
+            entropy.
         low: The lower percentile, in [0, 100].
         high: The upper percentile, above `low`.
 
     Raises:
-        ArgumentError: the percentiles are no such numbers.
+        ArgumentError: the method is unknown, or the percentiles are out of range.
     """
 
     method: RangeMethod = "mixed_min_max"
@@ -78,12 +79,12 @@ class RangeRequest:
 
 
 def statistic_for(request: RangeRequest, axis: int | None = None) -> TensorStatistic:
-    """Return an empty statistic from which `range_from` finds the range of `request`.
+    """Return an empty statistic for `range_from` and the method of `request`.
 
     With an `axis`, each of its indices has a range.
 
     Raises:
-        ArgumentError: the method knows one range only, and there is an axis.
+        ArgumentError: the method does not support an axis.
     """
     extremes = ("min_max", "mean_min_max", "mixed_min_max")
     if axis is not None and request.method not in extremes:
@@ -102,10 +103,10 @@ def statistic_for(request: RangeRequest, axis: int | None = None) -> TensorStati
 
 
 def range_from(statistic: TensorStatistic, request: RangeRequest, spec: QuantizerSpec) -> Range:
-    """Return the ends of the range that a grid is to cover, shaped as the statistic's.
+    """Return the ends of the range that a grid should cover, shaped as those of `statistic`.
 
-    They never go beyond what was seen; a constant tensor has both ends there. `statistic` is what
-    `statistic_for(request, ...)` made, with finite numbers in it.
+    They lie within the observed range; for a constant tensor both ends are equal. `statistic`
+    comes from `statistic_for(request, ...)` and has seen finite numbers only.
     """
     low, high = _METHODS[request.method](statistic, request, spec)
     low = torch.clamp(low.to(statistic.low), statistic.low, statistic.high)
@@ -141,7 +142,7 @@ def _percentile(statistic: TensorStatistic, request: RangeRequest, _: QuantizerS
 def _three_sigma(statistic: TensorStatistic, _: RangeRequest, __: QuantizerSpec) -> Range:
     counts, centers, width = _filled(statistic)
     if float(counts.sum() - counts[len(counts) // 2]) > 0:
-        # what a rectifier has cut off says nothing of the spread of the rest
+        # zeros from a ReLU say nothing about the spread of the rest
         counts[len(counts) // 2] = 0
     median = _quantile(counts, centers, width, 0.5)
     distances, order = (centers - median).abs().sort()
@@ -156,7 +157,7 @@ def _end(value: float) -> Tensor:
 
 
 def _filled(statistic: TensorStatistic) -> tuple[Tensor, Tensor, float]:
-    """Return counts, centers and width of a histogram; zeros alone are in one bin of width 0."""
+    """Return counts, centers and width of a histogram; the width is 0 if all numbers are 0."""
     assert isinstance(statistic, Histogram)  # noqa: S101 (made so)
     counts = statistic.counts.clone()
     counts[Histogram.bins // 2] += statistic.zeros
@@ -164,7 +165,7 @@ def _filled(statistic: TensorStatistic) -> tuple[Tensor, Tensor, float]:
 
 
 def _quantile(counts: Tensor, centers: Tensor, width: float, quantile: float) -> float:
-    """Return the quantile, linear inside a bin."""
+    """Return the quantile, interpolated linearly inside a bin."""
     running = counts.cumsum(0)
     wanted = quantile * float(running[-1])
     place = int(
@@ -179,16 +180,16 @@ def _quantile(counts: Tensor, centers: Tensor, width: float, quantile: float) ->
 def _least_squares(
     statistic: TensorStatistic, request: RangeRequest, spec: QuantizerSpec
 ) -> Range:
-    """Return the ends, both shrunk alike, at which rounding costs least."""
+    """Return the ends, shrunk by the same factor, with the least rounding error."""
     counts, centers, _width = _filled(statistic)
     kept = counts > 0
     counts, centers = counts[kept], centers[kept]
     factors = _SHARES[request.method]
-    # histograms are counted on the CPU, wherever the tensors were
+    # histograms are on the CPU, wherever the tensors were
     lows, highs = (end.cpu().double() * factors for end in (statistic.low, statistic.high))
     tried = centers.expand(len(factors), -1)
     errors = squared_errors(tried, (lows, highs), spec.replace(axis=0), counts)
-    # of equal ones the widest
+    # of equal errors take the widest range
     best = int((errors == errors.min()).nonzero()[0])
     return lows[best], highs[best]
 
@@ -203,19 +204,19 @@ def _least_entropy(statistic: TensorStatistic, _: RangeRequest, spec: QuantizerS
 
 
 def kl_threshold(counts: Tensor, levels: int) -> int:
-    """Return after how many bins of `|x|` to clip, so that least information is lost.
+    """Return the number of bins of `|x|` after which clipping loses the least information.
 
-    The clipped histogram and its version with `levels` bins are compared by relative entropy; of
-    equal ones the smaller threshold wins.
+    The clipped histogram and its version with `levels` bins are compared by relative entropy; the
+    smaller threshold wins a tie.
 
     Args:
-        counts: Of `|x|` in bins of equal width, from 0 on.
+        counts: Counts of `|x|` in bins of equal width, from 0 on.
         levels: Distinct magnitudes on the grid, at least 1.
 
     Source: Migacz, "8-bit inference with TensorRT", GTC 2017.
     """
     counts = counts.double().clone()
-    # zeros are exact on every grid, and would outweigh all else
+    # zeros are exact on every grid, and would outweigh the rest
     counts[0] = counts[1] if len(counts) > 1 else counts[0]
     used = int(counts.nonzero().max()) + 1 if bool(counts.any()) else len(counts)
     if used <= levels:
@@ -242,7 +243,7 @@ def kl_threshold(counts: Tensor, levels: int) -> int:
 
 
 def _divergence(one: Tensor, other: Tensor) -> float:
-    """Return the relative entropy of two histograms; bins that only `one` has count fully."""
+    """Return the relative entropy of two histograms; zeros of `other` count as 1e-12."""
     p = one / one.sum()
     q = (other / other.sum().clamp(min=1)).clamp(min=1e-12)
     return float(torch.where(p > 0, p * (p.clamp(min=1e-300) / q).log(), 0.0).sum())

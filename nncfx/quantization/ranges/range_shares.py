@@ -1,4 +1,4 @@
-"""How much of each row's range a grid should hold: the outermost weights may be clipped."""
+"""Find how much of each row's range a grid should cover; the outermost weights are clipped."""
 
 from typing import Final
 
@@ -11,20 +11,20 @@ from nncfx.schemes.wide_floats import wide
 
 _SHARES: Final = tuple(torch.linspace(1, 0.5, 11, dtype=torch.float32, device="cpu").tolist())
 _ROWS: Final = 2**18
-"""Weights that are tried at once, so that they stay in the cache."""
+"""Weights that are processed at once, so that they fit into the cache."""
 
 
 @torch.no_grad()
 def best_shares(rows: Tensor, spec: QuantizerSpec, counts: Tensor | None = None) -> Tensor:
-    """Return which share of each row's range to quantize so that the row changes least.
+    """Return the share of each row's range to quantize for the least squared error.
 
-    Clipping the outermost weights of a row lets the others lie on a finer grid. Of the shares 1,
-    0.95, ..., 0.5 the one with the least squared error is taken, and of equal ones the largest.
+    Clipping the outermost weights of a row gives the others a finer grid. The shares 1, 0.95,
+    ..., 0.5 are tried; the largest wins a tie.
 
     Args:
         rows: r x m.
         spec: A grid with axis 0.
-        counts: How much the square of each error counts, r x m; alike by default.
+        counts: Weights of the squared errors, r x m; all equal by default.
 
     Returns:
         r shares, in [0.5, 1].
@@ -55,9 +55,9 @@ def _shares(rows: Tensor, spec: QuantizerSpec, counts: Tensor | None) -> Tensor:
 def squared_errors(
     rows: Tensor, ends: tuple[Tensor, Tensor], spec: QuantizerSpec, counts: Tensor | None = None
 ) -> Tensor:
-    """Return the sum of squared errors of each row on the grid of its range; r numbers.
+    """Return the sum of squared errors of each row, r, on the grid of its range.
 
-    `ends` are the lower and the upper end of each range, r; the rest is as in `best_shares`.
+    `ends` are the lower and upper ends of the ranges, r each; the rest is as in `best_shares`.
     """
     scale, zero_point = qparams_from_range(*ends, spec)
     errors = (fake_quantize(rows, scale, zero_point, spec) - rows).square_()

@@ -1,7 +1,7 @@
-"""Statistics of tensors, seen batch by batch: constant memory, and merged without loss.
+"""Statistics of tensors that are updated batch by batch in constant memory.
 
-Two statistics of parts of the data, merged, equal the statistic of all of it, bit for bit and in
-whatever order: sums are kept as whole numbers, and a histogram's bins double their width.
+Merging the statistics of parts of the data gives the statistic of all data, bitwise and in any
+order: sums are whole numbers, and the bins of a histogram grow by doubling their width.
 """
 
 import abc
@@ -23,7 +23,7 @@ _FIXED_POINT = 149
 
 
 class TensorStatistic(abc.ABC):
-    """What is remembered of a stream of tensors.
+    """Base class of statistics of a stream of tensors.
 
     Attributes:
         low: The smallest number seen, a scalar or one per channel; infinity before the first.
@@ -32,7 +32,7 @@ class TensorStatistic(abc.ABC):
     """
 
     def __init__(self, axis: int | None = None) -> None:
-        """Take the axis whose indices have a statistic each; None for one in all."""
+        """Collect a statistic for each index of `axis`, or a single one if it is None."""
         self.axis = axis
         self.low = torch.tensor(math.inf, dtype=torch.float32, device="cpu")
         self.high = torch.tensor(-math.inf, dtype=torch.float32, device="cpu")
@@ -49,14 +49,14 @@ class TensorStatistic(abc.ABC):
 
     @abc.abstractmethod
     def update(self, x: Tensor) -> None:
-        """See `x`; its axis 0 counts examples."""
+        """Update the statistic with `x`, whose axis 0 is that of examples."""
 
     @abc.abstractmethod
     def merge(self, other: Self) -> None:
-        """See all that `other`, of the same settings, has seen."""
+        """Add the data of `other`, which must have the same settings."""
 
     def _widen(self, low: Tensor, high: Tensor) -> None:
-        # minimum and maximum keep a NaN that either has
+        # minimum and maximum propagate NaN
         self.low = torch.minimum(self.low.to(low.device), wide(low))
         self.high = torch.maximum(self.high.to(high.device), wide(high))
 
@@ -70,14 +70,14 @@ class TensorStatistic(abc.ABC):
 
 @final
 class Extremes(TensorStatistic):
-    """The smallest and largest number, and the means of those of each example.
+    """The smallest and largest number, and the means of the extremes of each example.
 
     Attributes:
         examples: How many examples were seen.
     """
 
     def __init__(self, axis: int | None = None, *, with_means: bool = False) -> None:
-        """Take also whether means are asked for."""
+        """Collect extremes, and their means over examples if `with_means`."""
         super().__init__(axis)
         self.with_means = with_means
         self.examples = 0
@@ -109,7 +109,7 @@ class Extremes(TensorStatistic):
         return low, high
 
     def means(self) -> tuple[Tensor, Tensor]:
-        """Return the means of the examples' smallest and largest numbers, correctly rounded."""
+        """Return the means of the smallest and largest numbers of examples, correctly rounded."""
         denominator = self.examples << _FIXED_POINT
         means = [[part / denominator for part in parts] for parts in self._sums]
         low, high = (torch.tensor(part, dtype=torch.float32, device="cpu") for part in means)
@@ -139,14 +139,14 @@ def _added(one: list[int], other: list[int]) -> list[int]:
 class Histogram(TensorStatistic):
     """Counts in bins of equal width, a power of two, around zero.
 
-    When a number lies beyond the bins, two neighbours become one until it does not. Of an example
-    with many numbers every k-th is counted, which takes a fraction of the time; `low` and `high`
-    are those of all. Histograms of parts of a batch merge to that of the batch exactly.
+    When a number lies outside the bins, neighbouring bins are merged until it fits. In large
+    examples only every k-th number is counted, which takes a fraction of the time; `low` and
+    `high` consider all numbers. Histograms of parts of a batch merge exactly to that of the batch.
 
     Attributes:
-        counts: How many numbers fell into each bin, int64; bin i holds
-            `(i - bins / 2) * width` up to the next one's beginning.
-        exponent: The width is 2 to this; None while only zeros were seen.
+        counts: How many numbers fell into each bin, int64; bin i begins at
+            `(i - bins / 2) * width`.
+        exponent: The width is 2 to this power; None while only zeros were seen.
         zeros: How many zeros were seen while there was no width.
     """
 
@@ -177,9 +177,9 @@ class Histogram(TensorStatistic):
         self.counts += torch.bincount(places.int().add_(self.bins // 2), minlength=self.bins)
 
     def _exact_type(self, dtype: torch.dtype) -> torch.dtype:
-        """Return the narrowest type in which dividing by the width rounds nothing."""
+        """Return the narrowest type in which division by the width is exact."""
         assert self.exponent is not None  # noqa: S101 (there is a width)
-        # numbers become larger, by a factor that a float32 holds
+        # numbers grow by a factor that fits into float32
         grows = dtype != torch.float64 and -_LARGEST_EXPONENT < self.exponent <= 0
         return torch.float32 if grows else torch.float64
 
@@ -190,7 +190,7 @@ class Histogram(TensorStatistic):
 
     @property
     def centers(self) -> Tensor:
-        """The middle of each bin, float64; the zeros' bin begins at 0."""
+        """The middle of each bin, float64; the bin of zeros begins at 0."""
         index = torch.arange(self.bins, dtype=torch.float64, device="cpu")
         return (index - self.bins / 2 + 0.5) * self.width
 
@@ -201,7 +201,7 @@ class Histogram(TensorStatistic):
             self.counts[self.bins // 2] += count
 
     def _fit(self, exponent: int) -> None:
-        """Make bins at least `2^exponent` wide."""
+        """Widen the bins to at least `2^exponent`."""
         if self.exponent is None:
             self.exponent = exponent
             self.counts[self.bins // 2] += self.zeros
@@ -229,10 +229,10 @@ class Histogram(TensorStatistic):
 
 
 def _sampled(x: Tensor) -> Tensor:
-    """Return evenly spaced numbers of each example, `_PLENTY` or more, or all of a small one."""
+    """Return at least `_PLENTY` evenly spaced numbers of each example, or all of a small one."""
     if x.ndim < 2 or x[0].numel() < 2 * _PLENTY:  # noqa: PLR2004 (a batch and its examples)
         return x
-    # an odd stride is in step with no row of an image
+    # an odd stride does not align with the rows of an image
     return x.flatten(1)[:, :: (x[0].numel() // _PLENTY - 1) | 1]
 
 
@@ -241,7 +241,7 @@ class MeanQuantiles(TensorStatistic):
     """The means of two quantiles of each example.
 
     Attributes:
-        quantiles: Which, in [0, 1].
+        quantiles: The two quantiles, in [0, 1].
     """
 
     def __init__(self, quantiles: tuple[float, float]) -> None:
@@ -269,7 +269,7 @@ class MeanQuantiles(TensorStatistic):
 
 
 def _interpolated(rows: Tensor, quantile: float) -> Tensor:
-    """Return the quantile of each sorted row, linear between its neighbours as torch has it."""
+    """Return the quantile of each sorted row, interpolated linearly as by torch."""
     place = quantile * (rows.shape[1] - 1)
     below = math.floor(place)
     above = min(below + 1, rows.shape[1] - 1)

@@ -1,1 +1,1 @@
-"""Models in as few bytes as their accuracy allows: rate, distortion and the search for both."""
+"""Rate-distortion compression: models in as few bytes as their accuracy allows."""

@@ -1,4 +1,4 @@
-"""A model rounded at one rate: layers by their moments, the rest by the diagonal alone."""
+"""Round a model at a given rate, with second moments for layers and a diagonal for the rest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from nncfx.schemes.rate_distortion.rounding import best_step, finest_step, round
 from nncfx.tracing.calls.model_copy import copy_of
 
 _FINER: Final = 0.25
-"""Loss per bit of norms and biases against that of weights: they are few, and all must fit."""
+"""Rate of norms and biases relative to that of weights; they are few and need to be precise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +24,9 @@ class Rounded:
     """A model at one rate.
 
     Attributes:
-        model: Its parameters are integers times one step each.
+        model: The model; each parameter is integers times one step.
         rate: Loss per bit.
-        bits: About how many bits an adaptive coder spends on the integers.
+        bits: Estimated bits that an adaptive coder needs for the integers.
     """
 
     model: nn.Module
@@ -38,10 +38,9 @@ class Coder:
     """Rounds one model at any rate.
 
     Args:
-        model: In evaluation mode, its norms without statistics of their own where that can be;
-            never changed.
-        curvature: Of `model`.
-        batches: Of these, outputs are kept as they were.
+        model: In evaluation mode, with norm statistics absorbed where possible; never changed.
+        curvature: Curvature of `model`.
+        batches: Inputs on which outputs are matched to those of `model`.
         forward: Calls a model with a batch.
     """
 
@@ -64,9 +63,10 @@ class Coder:
         }
 
     def rounded(self, rate: float, *, match: bool = True) -> Rounded:
-        """Return the model at a loss per bit, as a share of the squared outputs, above 0.
+        """Return the model rounded at `rate`, a loss per bit, above 0.
 
-        Norms and biases `match` outputs to make up for rounding; without it is faster.
+        The loss is a share of the squared outputs. With `match`, norms and biases are adjusted to
+        compensate the rounding, which takes longer.
         """
         model = copy_of(self._model)
         parameters = dict(model.named_parameters())
@@ -94,7 +94,7 @@ def _layer(weight: Tensor, moments: Tensor, factors: Tensor) -> list[LayerRoundi
     groups = len(moments)
     rows = weight.flatten(1).float().view(groups, len(weight) // groups, -1)
     by_group = factors.view(groups, -1)
-    # a row that changes no output counts a little, lest it be all zeros for want of examples
+    # rows without influence on these examples count a little, so they are not rounded to zeros
     floor = factors.mean()
     return [
         LayerRounding(own, moment, 0.75 * factor + 0.25 * floor)
@@ -103,11 +103,11 @@ def _layer(weight: Tensor, moments: Tensor, factors: Tensor) -> list[LayerRoundi
 
 
 def _round_alone(parameter: Tensor, diagonal: Tensor, rate: float) -> float:
-    """Round a parameter of which only the diagonal is known; return its bits."""
+    """Round a parameter with only the diagonal of its curvature; return its bits."""
     rows = parameter.detach().float()
     rows = rows.flatten(1) if rows.ndim > 1 else rows.reshape(1, -1)
     found = diagonal.reshape(rows.shape)
-    # few draws: half of the curvature is that of the row, or element, and half that of all
+    # there are few samples, so average the curvature of the row, or element, with the mean of all
     own = found.mean(1, keepdim=True) if diagonal.ndim > 1 else found
     curvature = (own + found.mean()) / 2
     if not rows.numel() or not bool(curvature.any()):
@@ -119,13 +119,16 @@ def _round_alone(parameter: Tensor, diagonal: Tensor, rate: float) -> float:
 
 
 def _shorten(parameter: Tensor) -> float:
-    """Round to bfloat16 what is too wide for one step, as norms over dead channels; its bits."""
+    """Round a parameter to bfloat16 and return its bits.
+
+    It is for parameters too wide for one step, such as norms over dead channels.
+    """
     parameter.data.copy_(parameter.data.bfloat16())
     return 16.0 * parameter.numel()
 
 
 def _put(parameter: Tensor, integers: Tensor, step: float) -> float:
-    # no negative zero, which files would have to keep
+    # avoid negative zeros, which files would have to store
     values = (integers + 0.0) * step
     parameter.data.copy_(torch.where(integers == 0, 0.0, values).view_as(parameter))
     return estimated_bits(integers)

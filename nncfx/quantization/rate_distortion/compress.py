@@ -1,4 +1,4 @@
-"""The smallest file within an accuracy, or the best model within a size: one call."""
+"""Find the smallest file within an accuracy budget, or the best model within a size."""
 
 import dataclasses
 import math
@@ -21,13 +21,13 @@ from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.model_copy import copy_of
 
 _FIRST_NOISE: Final = 0.01
-"""Where the search begins: squared error of the outputs as a share of their squares."""
+"""Start of the search: squared error of the outputs as a share of their squares."""
 _FACTOR: Final = 4.0
-"""Between rates until there is one on each side of the budget."""
+"""Factor between rates until there is one on each side of the budget."""
 _MATCHED: Final = 256
 """Examples on which outputs are matched."""
 _CLOSE: Final = 0.005
-"""A file this much below its budget of bytes is close enough."""
+"""A file is close enough to its budget of bytes if it is smaller by at most this share."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class RatePoint:
 
     Attributes:
         rate: Loss, as a share of the squared outputs, that each bit had to save.
-        size_bytes: Of its file.
-        metric: What `evaluate` returned; None if it was not asked.
+        size_bytes: Size of its file.
+        metric: The result of `evaluate`; None if it was not called.
     """
 
     rate: float
@@ -47,14 +47,14 @@ class RatePoint:
 
 @dataclass(frozen=True, eq=False)
 class CompressedModel:
-    """What `compress` found.
+    """The result of `compress`.
 
     Attributes:
-        model: A copy whose parameters are integers times one step each. It runs and trains as
-            any other.
-        chosen: Its point.
+        model: A copy in which each parameter is integers times one step. It runs and trains like
+            any other model.
+        chosen: The point of `model`.
         curve: All models that were tried, by size.
-        dense_metric: The metric of the model as it was; None without `evaluate`.
+        dense_metric: The metric of the original model; None without `evaluate`.
     """
 
     model: nn.Module
@@ -63,11 +63,11 @@ class CompressedModel:
     dense_metric: float | None
 
     def save(self, path: str | os.PathLike[str]) -> SavedFile:
-        """Write the model as `nncfx.storage.save` does; it has `chosen.size_bytes`."""
+        """Write the model as `nncfx.storage.save` does; the file has `chosen.size_bytes`."""
         return save(path, self.model)
 
     def to_str(self) -> str:
-        """Return the curve as lines of a table."""
+        """Return the curve as a text table."""
         rows = ["     bytes   metric   rate"]
         for one in self.curve:
             metric = "-" if one.metric is None else f"{one.metric:.2f}"
@@ -85,26 +85,26 @@ def compress(
     forward: Forward | None = None,
     trials: int = 8,
 ) -> CompressedModel:
-    """Return `model` with weights rounded so that its `.nncfx` file is as small as `budget` asks.
+    """Return `model` with its weights rounded such that its `.nncfx` file fits `budget`.
 
-    Nothing is trained. Each weight is rounded to a multiple of its tensor's step, chosen by what
-    the error does to the outputs and what the integer costs in bits; later weights of a row make
-    up for the errors of earlier ones, and norms and biases for what is left. One number, the loss
-    that a bit is worth, decides for all tensors; it is searched.
+    Nothing is trained. Each weight is rounded to a multiple of its tensor's step; the choice
+    weighs the effect of the error on the outputs against the cost of the integer in bits. Later
+    weights of a row compensate the errors of earlier ones, and norms and biases the rest. A
+    single number, the loss that a bit is worth, applies to all tensors and is searched for.
 
     Args:
-        model: Any model without hooks. It stays as it is.
-        batches: Inputs as the model sees them in use, as `adapt_batch_norms` takes them; some
-            hundred examples, which are held in memory. Labels are not looked at.
+        model: Any model without hooks; not changed.
+        batches: Typical inputs, in the form that `adapt_batch_norms` takes; a few hundred
+            examples, which are held in memory. Labels are ignored.
         budget: `Points(0.5)`: the smallest file whose metric is at most 0.5 lower; or
-            `Bytes(200_000)`: the model that loses least in a file of at most so many bytes.
-        evaluate: Returns the metric of a model, higher is better; `Points` needs it. With
-            `Bytes`, the model found is evaluated once, and the dense one.
+            `Bytes(200_000)`: the model with the least loss in a file of at most that size.
+        evaluate: Returns the metric of a model, higher is better; required for `Points`. With
+            `Bytes`, the result and the dense model are evaluated once.
         forward: Calls the model with a batch.
-        trials: At most so many models are tried.
+        trials: Most models that are tried.
 
     Raises:
-        ArgumentError: `budget`, `trials` or `batches` cannot be used, or `evaluate` is missing.
+        ArgumentError: `budget`, `trials` or `batches` are invalid, or `evaluate` is missing.
         CompressionError: no model that was tried is within the budget.
     """
     _check(model, budget, evaluate, trials)
@@ -134,7 +134,7 @@ def _check(model: nn.Module, budget: object, evaluate: Evaluate | None, trials: 
 
 
 class _Search:
-    """Narrows the logarithm of the rate, between one that is within budget and one not."""
+    """Bisects the logarithm of the rate between one within the budget and one outside it."""
 
     def __init__(
         self, coder: Coder, budget: Points | Bytes, evaluate: Evaluate | None, dense: float | None
@@ -148,7 +148,7 @@ class _Search:
 
     def run(self, rate: float, trials: int) -> None:
         """Try up to `trials` models, the first at `rate`."""
-        # a higher rate makes a smaller file: within a budget of bytes, beyond one of points
+        # a higher rate gives a smaller file, which fits Bytes better and Points worse
         low, high = 0.0, math.inf
         for _ in range(trials):
             point, fits = self._try(rate)
@@ -205,7 +205,7 @@ class _Search:
         """Return the best model within the budget, and its point.
 
         Raises:
-            CompressionError: none is.
+            CompressionError: no model is within the budget.
         """
         if self._best is None:
             tried = "; ".join(
@@ -214,7 +214,7 @@ class _Search:
             )
             whole = "" if self._dense is None else f" The model as it was has {self._dense:g}."
             raise CompressionError(
-                f"No model is within the budget of {self._budget}; tried were {tried}.{whole} "
+                f"No model is within the budget of {self._budget}; {tried} were tried.{whole} "
                 "Allow more, or raise trials."
             )
         model, point = self._best

@@ -1,4 +1,4 @@
-"""How the outputs of a model change with its weights: what rounding errors cost."""
+"""Measure how much rounding errors of weights change the outputs of a model."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -15,28 +15,28 @@ from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.tracing.calls.tensors import tensors_in
 
 _LONGEST_ROW: Final = 8192
-"""Inputs of a row beyond which second moments take too much memory: a gigabyte and more."""
+"""Most inputs of a row; second moments of longer rows take more than a gigabyte."""
 _EXAMPLES: Final = 16
-"""In a backward pass: each pass is one draw of the squared gradients."""
+"""Examples in a backward pass; each pass gives one sample of the squared gradients."""
 
 
 @dataclass(frozen=True, eq=False)
 class OutputCurvature:
-    """The Gauss-Newton matrix of a model's outputs, by parts.
+    """An approximation of the Gauss-Newton matrix of a model's outputs.
 
-    The loss is the squared change of the outputs as a share of their own squares.
+    The loss is the squared change of the outputs as a share of their squares.
 
     Attributes:
-        diagonal: By parameter, its shape.
-        moments: By weight of a layer, groups x m x m: the sum of x x^T over all that a row
-            of m weights is multiplied with. For all rows alike.
+        diagonal: The diagonal by name of the parameter, with its shape.
+        moments: By name of a layer's weight, groups x m x m: the sum of x x^T over all vectors
+            that a row of m weights is multiplied by. It is the same for all rows of a group.
     """
 
     diagonal: Mapping[str, Tensor]
     moments: Mapping[str, Tensor]
 
     def of_rows(self, name: str) -> Tensor:
-        """Return a factor for the moments of each row of a layer's weight, o."""
+        """Return the factor of the moments for each row of a layer's weight, o."""
         diagonal, moments = self.diagonal[name], self.moments[name]
         traces = moments.diagonal(dim1=1, dim2=2).sum(1)
         sums = diagonal.flatten(1).sum(1).view(len(moments), -1)
@@ -48,10 +48,10 @@ def measure_curvature(
 ) -> OutputCurvature:
     """Run `model` forward and backward over `batches` and return its curvature.
 
-    The squared gradient of a random projection of the outputs is, on average, the diagonal of the
-    Gauss-Newton matrix; one projection is drawn for every 16 examples. The model is in
-    evaluation mode, on any device, and its gradients are cleared; batches are as
-    `adapt_batch_norms` takes them, and `forward` calls the model with one.
+    The expected squared gradient of a random projection of the outputs is the diagonal of the
+    Gauss-Newton matrix; one projection is drawn for every 16 examples. The model must be in
+    evaluation mode, on any device; its gradients are cleared. Batches have the form that
+    `adapt_batch_norms` takes, and `forward` calls the model with one.
 
     Raises:
         ArgumentError: there are no batches, or the outputs depend on no parameter.
@@ -90,7 +90,7 @@ def measure_curvature(
 def _projection(outputs: object, generator: torch.Generator) -> Tensor:
     total = None
     for one in tensors_in(outputs):
-        if not one.requires_grad:  # as no whole numbers do
+        if not one.requires_grad:  # such as integers
             continue
         signs = torch.randint(2, one.shape, generator=generator, device="cpu").to(one) * 2 - 1
         power = one.detach().float().square().sum().sqrt().clamp(min=1e-12)
@@ -131,7 +131,7 @@ def _has_moments(module: nn.Module) -> bool:
 
 
 class _MomentsHook:
-    """Adds the second moments of what a layer reads."""
+    """Sums the second moments of a layer's inputs."""
 
     def __init__(self, name: str, sums: dict[str, Tensor]) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Rounding by rate and distortion; later columns make up for the errors of earlier ones."""
+"""Rate-distortion rounding in which later columns compensate the errors of earlier ones."""
 
 import torch
 from torch import Tensor
@@ -10,13 +10,13 @@ from nncfx.schemes.rate_distortion.rounding import best_step, cheapest, finest_s
 class LayerRounding:
     """Rounds the rows of one weight at any rate.
 
-    GPTQ, in which each column's integer is the one of least loss plus rate given the columns
-    before; the loss is exact for the second moments of the layer's inputs.
+    This is GPTQ with integers that minimise loss plus rate, given the columns before; the loss is
+    exact for the second moments of the layer's inputs.
 
     Args:
         rows: o x i, float32.
-        moments: i x i, the sum of x x^T over what a row is multiplied with.
-        factors: o, by how much each row's squared errors count.
+        moments: i x i, the sum of x x^T over the vectors that a row is multiplied by.
+        factors: Weight of each row's squared errors, o.
 
     Source: Frantar et al. 2023, GPTQ, algorithm 1.
     """
@@ -28,7 +28,7 @@ class LayerRounding:
 
     @property
     def _columns(self) -> Tensor:
-        """Squared error of each column that no later one makes up for, i, in their order."""
+        """Weight of the squared error of each column after compensation, i, in their order."""
         return self._known.factor.diagonal().square().reciprocal().float()
 
     def best_step(self, rate: float) -> float:
@@ -38,7 +38,7 @@ class LayerRounding:
 
     @torch.no_grad()
     def integers(self, step: float, rate: float) -> Tensor:
-        """Return the integers at a step and at a loss per bit, o x i, as floats."""
+        """Return the integers for `step` at `rate`, a loss per bit, o x i, as floats."""
         known, columns = self._known, self._columns
         in_order = self._rows[:, known.order]
         _, lengths = round_weights(in_order, columns * self._factors.unsqueeze(1), step, rate)

@@ -1,4 +1,4 @@
-"""Norms and biases that make up for rounded weights: each output as it was, by least squares."""
+"""Adjust norms and biases by least squares to compensate for rounded weights."""
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -29,20 +29,20 @@ def match_outputs(
     *,
     forward: Forward | None = None,
 ) -> None:
-    """Let norms and biases of `model`, in place, bring outputs close to those of `reference`.
+    """Adjust norms and biases of `model`, in place, to match the outputs of `reference`.
 
-    Each norm gets the scale and shift of every channel that bring its outputs closest to those of
-    the same norm in `reference`, the model before rounding; each linear layer or convolution with
-    a bias gets their mean. Norms and layers that follow see inputs that are matched already.
-    Modules that a forward calls more than once stay. Both are in evaluation mode and run on
-    `batches`, by `forward`; each is matched by itself, and the changes are averaged.
+    Each norm gets the scale and shift per channel that bring its outputs closest to those of the
+    same norm in `reference`, the model before rounding; the bias of each linear layer or
+    convolution is shifted to give the same means. Later norms and layers read matched inputs.
+    Modules that a forward calls more than once are not changed. Both models must be in evaluation
+    mode; `forward` calls them with a batch. The result is the mean of what the batches ask for.
 
     Source: Nagel et al. 2019, Data-free quantization through weight equalization and bias
     correction, section 4.2, with the scale as well.
     """
     call = run_batch if forward is None else forward
     names = [name for name, module in model.named_modules() if _affine(module)[1] is not None]
-    for batch in batches:
+    for number, batch in enumerate(batches, 1):
         wanted: dict[str, list[Tensor]] = {name: [] for name in names}
         with ExitStack() as ends:
             for name in names:
@@ -53,7 +53,7 @@ def match_outputs(
         with ExitStack() as ends:
             for name in names:
                 if len(wanted[name]) == 1:
-                    matched = _matcher(wanted[name])
+                    matched = _matcher(wanted[name], 1 / number)
                     ends.enter_context(model.get_submodule(name).register_forward_hook(matched))
             call(model, batch)
 
@@ -65,7 +65,9 @@ def _keeper(kept: list[Tensor]) -> Callable[[nn.Module, object, Tensor], None]:
     return keep
 
 
-def _matcher(wanted: list[Tensor]) -> Callable[[nn.Module, object, Tensor], Tensor]:
+def _matcher(wanted: list[Tensor], share: float) -> Callable[[nn.Module, object, Tensor], Tensor]:
+    """Return a hook that moves a module by a `share` of the way to the outputs `wanted`."""
+
     def match(module: nn.Module, _: object, leaving: Tensor) -> Tensor:
         target = wanted.pop().to(leaving.dtype)
         axis = _axis(module)
@@ -74,12 +76,13 @@ def _matcher(wanted: list[Tensor]) -> Callable[[nn.Module, object, Tensor], Tens
         shape[axis] = -1
         mean, goal = leaving.mean(others), target.mean(others)
         weight, bias = _affine(module)
-        scale = torch.ones_like(mean)
+        best = torch.ones_like(mean)
         if weight is not None:
             centred = leaving - mean.view(shape)
-            scale = (centred * target).mean(others) / centred.square().mean(others).clamp(_TINY)
+            best = (centred * target).mean(others) / centred.square().mean(others).clamp(_TINY)
+        scale, shift = 1 + share * (best - 1), share * (goal - best * mean)
+        if weight is not None:
             weight.mul_(scale.to(weight.dtype))
-        shift = goal - scale * mean
         assert bias is not None  # noqa: S101 (as picked)
         bias.copy_(bias * scale + shift)
         return leaving * scale.view(shape) + shift.view(shape)
@@ -92,7 +95,7 @@ def _axis(module: nn.Module) -> int:
 
 
 def _affine(module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
-    """Return the weight and the bias that may change; (None, None) of other modules."""
+    """Return the weight and the bias that can be adjusted, or None for each that cannot."""
     own = module._parameters  # noqa: SLF001 (as stored, without hooks)
     if type(module) in _BIASED:
         return None, own.get("bias")

@@ -1,1 +1,1 @@
-"""Rounding of weights by what their layers compute: GPTQ and AdaRound."""
+"""Data-driven rounding of weights: GPTQ, AdaRound and block reconstruction."""

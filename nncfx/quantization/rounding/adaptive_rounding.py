@@ -17,15 +17,15 @@ _STRETCH: Final = (-0.1, 1.1)
 
 @dataclass(frozen=True, kw_only=True)
 class RoundingSettings:
-    """How long and how to learn.
+    """Settings of learned rounding.
 
     Attributes:
-        steps: Of gradient descent.
+        steps: Number of steps of gradient descent.
         batch: Examples in each step.
         lr: Adam's learning rate.
-        regularization: What pulls each decision to up or down, from the first fifth of the steps
-            on; the error is counted relative to that of rounding to nearest.
-        seed: Of the choice of examples.
+        regularization: Weight of the term that pulls each decision to up or down, after the first
+            fifth of the steps; errors are relative to that of rounding to nearest.
+        seed: Seed of the choice of examples.
 
     Raises:
         ArgumentError: a value is not positive.
@@ -53,17 +53,17 @@ def adaptive_rounding(
     data: tuple[Tensor, Tensor],
     settings: RoundingSettings | None = None,
 ) -> Tensor:
-    """Return `weight` on its grid, each element rounded up or down so that outputs stay.
+    """Return `weight` on its grid, each element rounded up or down to preserve the outputs.
 
-    The result is never worse than rounding to nearest on `data`: if it is, that is returned.
+    If the result is worse than rounding to nearest on `data`, the latter is returned.
 
     Args:
-        call: Returns the layer's output for inputs and a weight; it must carry gradients.
+        call: Returns the layer's output for inputs and a weight; must be differentiable.
         weight: Any shape, float.
-        grid: scale, zero point and spec, as `fake_quantize` takes them.
-        data: The layer's inputs, as they are in the quantized model, and the outputs wanted, of
-            the original one; both with the examples on axis 0.
-        settings: How long to learn.
+        grid: Scale, zero point and spec, as in `fake_quantize`.
+        data: The layer's inputs in the quantized model, and its outputs in the original model;
+            both with the examples on axis 0.
+        settings: Settings of the learning; defaults if None.
 
     Source: Nagel et al. 2020, Up or Down? Adaptive Rounding for Post-Training Quantization,
     equations 21 to 25.
@@ -87,7 +87,7 @@ def adaptive_rounding(
 
 
 def per_element(value: Tensor, weight: Tensor, spec: QuantizerSpec) -> Tensor:
-    """Return a scale or zero point of `spec` for each element of `weight`."""
+    """Expand a scale or zero point of `spec` to each element of `weight`."""
     if spec.group is not None:
         return from_rows(value.view(-1, 1).expand(-1, spec.group), weight, spec)
     return along_axis(value, weight, spec.axis).expand_as(weight)
@@ -100,7 +100,7 @@ def _learn(
     data: tuple[Tensor, Tensor],
     settings: RoundingSettings,
 ) -> Tensor:
-    """Return the learned share of each step up, in [0, 1], shaped as the weight."""
+    """Return the learned fraction of a step that each element is rounded up, in [0, 1]."""
     inputs, targets = data
     low, high = _STRETCH
     start = ((fraction.clamp(0, 1) - low) / (high - low)).logit().detach()

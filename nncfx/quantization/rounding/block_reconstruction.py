@@ -1,4 +1,4 @@
-"""Learn weights, steps and biases of a quantized model block by block, from a few inputs."""
+"""Learn weights, scales and biases of a quantized model block by block, from a few inputs."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,12 +25,12 @@ _LOGGER = logging.getLogger(__name__)
 _MOST_BYTES: Final = 2**30
 _LEAST_EXAMPLES: Final = 32
 _POSITIONS: Final = 2**13
-"""Of the block's output in a batch; of large images few make as good a gradient."""
+"""Positions of the block's output in a batch; a few large images give as good a gradient."""
 _LEAST_BATCH: Final = 4
 _STEPS_RATE: Final = 0.15
-"""The learning rate of weights in steps of their grids, as a share of `RoundingSettings.lr`."""
+"""Learning rate of weights, in steps of their grids, as a share of `RoundingSettings.lr`."""
 _SCALE_RATE: Final = 0.05
-"""The same of vectors and of the grids' ends, as a share of their own magnitude."""
+"""The same for vectors and ends of grids, relative to their magnitude."""
 
 
 def reconstruct_blocks(
@@ -40,26 +40,26 @@ def reconstruct_blocks(
     float_values: Mapping[str, Tensor],
     settings: RoundingSettings,
 ) -> dict[str, float]:
-    """Let each block return, quantized, nearly what it did in float, one after another.
+    """Train each quantized block to reproduce its float output, one block after another.
 
-    Learned are the weights of the `layers`, the steps of their grids, and the vectors in their
-    block (biases, batch norms), on what the quantized blocks before return. A weight that was zero
-    in float is not learned. A block that does not come nearer stays as it was, and so does one
-    that gets more or fewer examples than in float.
+    The weights of `layers`, the scales of their grids, and the vectors in their block (biases,
+    batch norms) are trained on the outputs of the quantized blocks before. Weights that were zero
+    in float stay zero. A block is left unchanged if its error does not decrease, or if it gets
+    more or fewer examples than in float.
 
     Args:
-        model: With quantizers, calibrated; its weights are where learning starts.
-        layers: Dotted names of modules whose weight one quantizer alone changes.
+        model: With calibrated quantizers; training starts from its weights.
+        layers: Dotted names of modules whose weight is changed by one quantizer only.
         batches: Inputs of the model.
-        float_values: All parameters by name as they were in float.
-        settings: How long to learn.
+        float_values: Float values of all parameters, by name.
+        settings: Settings of the training.
 
     Returns:
-        By layer the squared error of its block's output, as a share of that before. Layers that
-        are in no block are not there.
+        By layer, the squared error of its block's output as a share of that before. Layers in no
+        block are left out.
 
     Source: Li et al. 2021, BRECQ: Pushing the Limit of Post-Training Quantization by Block
-    Reconstruction; with learned steps, Esser et al. 2020, in place of stretched sigmoids.
+    Reconstruction; with learned step sizes (Esser et al. 2020) instead of stretched sigmoids.
     """
     blocks = find_blocks(model, list(layers), batches[0])
     data = _Data(model, blocks, batches, float_values)
@@ -81,7 +81,7 @@ def reconstruct_blocks(
 
 
 class _Data:
-    """What enters blocks, quantized, and what leaves them, in float."""
+    """Quantized inputs and float outputs of blocks."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class _Data:
         self._examples = max(_MOST_BYTES // (2 * most), _LEAST_EXAMPLES)
 
     def of(self, block: Block) -> tuple[Tensor, Tensor]:
-        """Return what enters the block, and what it is to return; n x ... each.
+        """Return the block's quantized input and its float output, n x ... each.
 
-        Both are empty where examples of the one are not those of the other.
+        Both are empty if their numbers of examples differ.
         """
         before = block.follows
         with in_float(self._quantizers), with_values(self._model, self._values):
@@ -112,12 +112,12 @@ class _Data:
         entering = self._quantized.pop(before, None) if before else None
         if entering is None:
             entering = captured(self._model, block, self._batches)[0]
-        if len(entering) != len(wanted):  # an expert got other tokens: nothing to learn from
+        if len(entering) != len(wanted):  # an expert got other tokens
             return entering[:0], wanted[:0]
         return entering[: self._examples], wanted[: self._examples]
 
     def keep(self, block: Block, entering: Tensor, wanted: Tensor) -> None:
-        """Remember what a learned block returns, if another one reads it."""
+        """Keep the output of a trained block if another block reads it."""
         if block in self._readers:
             self._float[block] = wanted
             self._quantized[block] = self._computed(block, entering)
@@ -184,13 +184,13 @@ def _descend(
 
 @dataclass
 class _Learned:
-    """What is learned of a block.
+    """What is trained in a block.
 
     Attributes:
-        weights: With their quantizers.
+        weights: Weights with their quantizers.
         vectors: Biases and parameters of norms.
-        unpruned: Which weights were not zero in float.
-        held: What all of them, and the quantizers' grids, were.
+        unpruned: For each weight, which entries were not zero in float.
+        held: All of these tensors and those of grids, with their original values.
     """
 
     weights: list[tuple[nn.Parameter, Quantizer]]
@@ -219,7 +219,7 @@ class _Learned:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Let gradients reach what is learned, and put weights on their grids at the end."""
+        """Enable gradients inside the block; at its end, round the weights to their grids."""
         tensors = [one for one, _ in self.weights] + self.vectors
         flags = [one.requires_grad for one in tensors]
         for one in tensors:
@@ -243,7 +243,7 @@ class _Learned:
             with torch.no_grad():
                 for weight, quantizer in self.weights:
                     weight.copy_(quantizer(weight))
-                    quantizer.was_learned = False  # the weight is on the grid: none is clipped
+                    quantizer.was_learned = False  # the weight is on the grid: nothing is clipped
 
     def groups(self, rate: float) -> list[dict[str, Any]]:
         """Return the parameters with their learning rates."""
@@ -260,7 +260,7 @@ class _Learned:
         return found
 
     def restore(self) -> None:
-        """Put back what was there before."""
+        """Restore the original values."""
         with torch.no_grad():
             for tensor, value in self.held:
                 tensor.copy_(value)

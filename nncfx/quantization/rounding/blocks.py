@@ -1,4 +1,4 @@
-"""Parts of a model that are learned one at a time, and the data that enters and leaves them."""
+"""Divide a model into blocks that are trained one at a time, and capture their data."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -14,21 +14,21 @@ from nncfx.tracing import ExampleInputs, run
 from nncfx.tracing.calls.preservation import preserved
 
 _MOST_LAYERS: Final = 4
-"""Of a module that is one block: a bottleneck with its projection has four."""
+"""Most layers in a module that is one block; a bottleneck with its projection has four."""
 _MOST_IN_SEQUENCE: Final = 2
-"""Of children of an `nn.Sequential` that make a block: a depthwise and a pointwise one."""
+"""Most layers in a block of `nn.Sequential` children, such as depthwise and pointwise."""
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Modules that are called one after another, each on what the one before returned.
+    """A sequence of modules, each called on the output of the previous one.
 
     Attributes:
         name: Dotted name of the first module.
-        modules: In the order of their calls.
+        modules: The modules in the order of their calls.
         layers: Dotted names of the layers inside.
-        follows: The block whose output is this one's input, if one's is.
-        example_bytes: What an example takes that enters, and one that leaves.
+        follows: The block whose output is the input of this block, if there is one.
+        example_bytes: Bytes of one example of input and output together.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Block:
     example_bytes: int = 0
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return what the block computes of `x`, under the hooks that stand in it."""
+        """Run the block on `x`, with its hooks."""
         for module in self.modules:
             x = module(x)
         return x
@@ -46,7 +46,7 @@ class Block:
 
 @dataclass
 class _Calls:
-    """What was seen of a module's calls: how many, and the tensors of a call of one tensor."""
+    """The number of calls of a module, and input and output of a call with one tensor."""
 
     count: int = 0
     entering: Tensor | None = None
@@ -54,7 +54,7 @@ class _Calls:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is called once, on one tensor, and returns one of as many examples, some."""
+        """Whether it is called once, maps one tensor to one, and keeps the number of examples."""
         if self.count != 1 or self.entering is None or self.leaving is None:
             return False
         shapes = self.entering.shape, self.leaving.shape
@@ -64,11 +64,11 @@ class _Calls:
 def find_blocks(
     model: NNCFNetwork, layers: Collection[str], example: ExampleInputs
 ) -> list[Block]:
-    """Return blocks that hold the `layers`, in the order of their calls; some may be in none.
+    """Return blocks that contain the `layers`, in the order of their calls.
 
-    A block is the largest module that has a few of the layers, is called once, and takes and
-    returns one tensor; or a few children in a row of an `nn.Sequential`. The model is run once on
-    `example`, in evaluation mode.
+    A block is a module with a few of the layers, as large as possible, that is called once and
+    maps one tensor to one tensor, or a few consecutive children of an `nn.Sequential`. Some layers
+    may be in no block. The model runs once on `example`, in evaluation mode.
     """
     modules = dict(model.named_modules())
     calls, order = _seen_calls(model, modules, example)
@@ -118,7 +118,7 @@ def _seen_calls(
 
 @dataclass
 class _Search:
-    """Divides modules until they are small enough; `found` has the names of each block's."""
+    """Divides modules until they are small enough; `found` has the module names of each block."""
 
     modules: Mapping[str, nn.Module]
     plain: Collection[str]
@@ -126,13 +126,13 @@ class _Search:
     found: list[tuple[str, ...]] = field(default_factory=list)
 
     def layers_in(self, name: str) -> list[str]:
-        """Return the layers that the module of that name is or has."""
+        """Return the layers in the module `name`, or the module itself if it is a layer."""
         return [
             one for one in self.layers if not name or one == name or one.startswith(f"{name}.")
         ]
 
     def divide(self, name: str) -> None:
-        """Find the blocks in a module."""
+        """Find the blocks in the module `name`."""
         count = len(self.layers_in(name))
         if not count:
             return
@@ -152,7 +152,7 @@ class _Search:
                 self.divide(row[0])
 
     def _rows(self, children: Sequence[str]) -> Iterator[list[str]]:
-        """Yield children in a row that make a block, and others, to be divided, one at a time."""
+        """Yield consecutive children that form a block, and other children one at a time."""
         row: list[str] = []
         held = 0
         for child in children:
@@ -171,13 +171,13 @@ class _Search:
 
 
 class _EnoughError(Exception):
-    """Ends a forward behind what was to be seen."""
+    """Ends a forward once the data is captured."""
 
 
 def captured(
     model: NNCFNetwork, block: Block, batches: Iterable[ExampleInputs]
 ) -> tuple[Tensor, Tensor]:
-    """Return what enters and what leaves a block, of all batches; behind it nothing runs."""
+    """Return input and output of a block for all batches; forwards end after the block."""
     entering: list[Tensor] = []
     leaving: list[Tensor] = []
 

@@ -1,4 +1,4 @@
-"""The columns of a part of a weight, rounded one after another by a compiled loop."""
+"""A compiled loop that rounds columns of a weight one after another."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from nncfx.storage.compiled import compiled
 
 _OUTPUTS = 128
-"""Whose columns stay in a core's first cache."""
+"""Outputs that are processed at once, so that their columns fit into the L1 cache."""
 
 
 @compiled
@@ -22,19 +22,19 @@ def round_columns(  # noqa: PLR0913, PLR0917 (a compiled function takes no recor
     low: float,
     high: float,
 ) -> None:
-    """Round k columns; later ones make up for the error of each.
+    """Round k columns; later columns compensate the error of each.
 
     Args:
-        rest: What is in them, k x o; it is used up.
-        new: Filled with what replaces them, k x o.
-        errors: Filled with their changes over the diagonal of `factor`, k x o.
-        factor: Of these columns, k x k; the upper triangle is read.
-        steps: Of the grid of each group, g x o.
-        zeros: The numbers that stand for 0, g x o.
-        groups: That of each column, k.
-        gone: What stays zero, k x o.
-        low: The least integer of the grid.
-        high: The greatest.
+        rest: The columns, k x o; overwritten.
+        new: Output: the rounded columns, k x o.
+        errors: Output: the changes divided by the diagonal of `factor`, k x o.
+        factor: Factor for these columns, k x k; only the upper triangle is read.
+        steps: Scale of each group, g x o.
+        zeros: Zero point of each group, g x o.
+        groups: Group of each column, k.
+        gone: Which entries stay zero, k x o.
+        low: The smallest integer of the grid.
+        high: The largest integer of the grid.
     """
     for first in range(0, rest.shape[1], _OUTPUTS):
         last = min(first + _OUTPUTS, rest.shape[1])

@@ -1,4 +1,4 @@
-"""How a linear layer's output depends on its weight, factored once for all that asks for it."""
+"""Second moments of a layer's inputs, factored, and the column updates of GPTQ based on them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from nncfx.errors import CompressionError
 from nncfx.float64 import float64_device
 
 Choice = Callable[[int, Tensor], Tensor]
-"""Takes the number of a column and what is in it, o; returns what is to be there instead."""
+"""Takes the index of a column and its values, o; returns the new values."""
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Neighbouring columns on their way to a grid; each lies in a row.
+    """Neighbouring columns to be replaced; each is stored as a row.
 
     Attributes:
-        first: The number of the first.
-        rest: What is in them, k x o; it is used up.
-        new: To fill with what replaces them, k x o.
-        errors: To fill with their changes over the diagonal of `factor`, k x o.
-        factor: Of these columns, k x k, upper triangular.
+        first: The index of the first column.
+        rest: The columns, k x o; overwritten.
+        new: Output: the new columns, k x o.
+        errors: Output: the changes divided by the diagonal of `factor`, k x o.
+        factor: Factor for these columns, k x k, upper triangular.
     """
 
     first: int
@@ -37,10 +37,10 @@ _DAMPING: Final = 0.01
 _ATTEMPTS: Final = 6
 _BLOCK: Final = 128
 _SOLVED: Final = 96
-"""Columns of a triangular matrix whose inverse is found by solving."""
+"""Largest size of a triangular matrix that is inverted by solving."""
 
 _PART: Final = 16
-"""Columns of a block whose errors are spread one by one; larger steps are matrix products."""
+"""Columns whose errors are spread one by one; beyond them by matrix products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +49,10 @@ class Curvature:
 
     Attributes:
         moments: i x i, the mean of x x^T over the inputs.
-        order: In which the inputs are taken: in descending order of energy by default, i.
-        factor: i x i in this order, float64: U, upper triangular, where U^T U is the inverse of
+        order: The order of the inputs, i; by default of descending energy.
+        factor: U, i x i in this order, float64: upper triangular, where U^T U is the inverse of
             the damped moments.
-        damping: What was added to the diagonal, in this order, i.
+        damping: The damping added to the diagonal, i, in this order.
     """
 
     moments: Tensor
@@ -62,10 +62,10 @@ class Curvature:
 
 
 def check_finite(moments: Tensor) -> None:
-    """Refuse moments, all or those of each input with itself, that are not finite.
+    """Check that moments are finite, either the full matrix or its diagonal.
 
     Raises:
-        CompressionError: so they are.
+        CompressionError: an entry is not finite.
     """
     if not moments.to(float64_device(moments)).sum(dtype=torch.float64).isfinite():
         raise CompressionError(
@@ -76,14 +76,14 @@ def check_finite(moments: Tensor) -> None:
 
 @torch.no_grad()
 def curvature(moments: Tensor, *, by_energy: bool = True) -> Curvature:
-    """Return `moments` with their damped inverse, factored.
+    """Return `moments` with the factor of their damped inverse.
 
     Args:
-        moments: i x i, the mean of x x^T. An input that is always zero leaves its column free.
-        by_energy: Order the inputs by their energy; else they stay in their order.
+        moments: i x i, the mean of x x^T. The column of an input that is always zero is free.
+        by_energy: Sort the inputs by their energy; otherwise keep their order.
 
     Raises:
-        CompressionError: an entry is not finite, or no damping makes an inverse.
+        CompressionError: an entry is not finite, or the damped moments have no inverse.
 
     Source: Frantar et al. 2023, GPTQ, section 3; the order is the "act-order" of their code.
     """
@@ -113,7 +113,7 @@ def curvature(moments: Tensor, *, by_energy: bool = True) -> Curvature:
 
 
 def _invert(lower: Tensor) -> None:
-    """Invert a lower triangular matrix in place, by halves: products are faster than solving."""
+    """Invert a lower triangular matrix in place, by halves; products are faster than solving."""
     size = len(lower)
     if size <= _SOLVED:
         unit = torch.eye(size, dtype=lower.dtype, device=lower.device)
@@ -132,22 +132,21 @@ def replace_columns(
     begin: Callable[[int, Tensor], Choice],
     run: Callable[[Columns], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Replace the columns of a weight one after another, the later ones making up for each error.
+    """Replace the columns of a weight one after another; later columns compensate each error.
 
     Args:
         weight: o x i, float.
-        known: Of the inputs.
-        begin: Called with the number of the first of each block of columns and what is in them
-            by now, up to 128 x o; returns what replaces each of them. Columns are counted in
-            `known.order`.
-        run: Does all of that with some columns, in place of the choices of `begin`.
+        known: Curvature of the inputs.
+        begin: Called with the index of the first of each block of columns, in `known.order`, and
+            their current values, up to 128 x o; returns the function that replaces each column.
+        run: Processes several columns at once, instead of the functions returned by `begin`.
 
     Returns:
         The new weight, o x i float64, and the mean squared change of each output, o.
 
     Source: Frantar et al. 2023, GPTQ, algorithm 1.
     """
-    # each column is contiguous, and blocks of errors meet the rest as one product
+    # transposed, each column is contiguous, and blocks of errors update the rest by one product
     before = weight.T.contiguous().index_select(0, known.order).double()
     rest, new, factor = before.clone(), torch.empty_like(before), known.factor
     divisors, lost = factor.diagonal().tolist(), torch.zeros_like(rest[0])

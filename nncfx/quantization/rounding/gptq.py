@@ -1,4 +1,4 @@
-"""GPTQ: round a weight column by column, each later column making up for the errors so far."""
+"""GPTQ: round a weight column by column; later columns compensate the errors so far."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ from nncfx.quantization.rounding.curvature import (
 from nncfx.storage.compiled import IS_COMPILED
 
 _WORTH_COMPILING: Final = 1 << 16
-"""Weights: compiling takes two seconds, once for an installation."""
+"""Smallest number of weights to compile for; compiling takes two seconds per installation."""
 
 
 class RoundedMatrix(NamedTuple):
@@ -28,7 +28,7 @@ class RoundedMatrix(NamedTuple):
     Attributes:
         values: o x i.
         errors: Mean squared change of each output, o.
-        nearest_errors: The same of rounding to nearest.
+        nearest_errors: The same for rounding to nearest, o.
     """
 
     values: Tensor
@@ -39,18 +39,17 @@ class RoundedMatrix(NamedTuple):
 def gptq(
     weight: Tensor, moments: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec
 ) -> Tensor:
-    """Return a weight on the grid that changes what the layer computes as little as it can find.
+    """Return `weight` rounded to its grid with a small change of the layer's output.
 
     Columns are rounded in descending order of their inputs' energy, and the rounding error of each
-    is spread over the columns that are still to come. Of each row the better one of this and of
-    rounding to nearest is taken, so that no row is worse than rounded to nearest. A weight that is
-    zero stays zero, so that what was pruned is not filled again.
+    column is spread over the remaining columns. Each row is rounded to nearest instead if that is
+    better. Zeros stay zero, so pruned weights stay pruned.
 
     Args:
         weight: o x i, float.
-        moments: i x i, the mean of x x^T over the layer's inputs. An input that is always zero
-            leaves its column free.
-        scale: As `fake_quantize` takes it for `spec` and `weight`.
+        moments: i x i, the mean of x x^T over the layer's inputs. The column of an input that is
+            always zero is free.
+        scale: As in `fake_quantize` for `spec` and `weight`.
         zero_point: Shaped as `scale`.
         spec: The grid, per row (axis 0), per tensor, or by groups along the rows.
 
@@ -67,9 +66,9 @@ def gptq(
 def round_matrix(
     weight: Tensor, known: Curvature, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec
 ) -> RoundedMatrix:
-    """Do as `gptq` does, with moments that were factored before; return the errors as well."""
+    """Do the same as `gptq` with factored moments, and return the errors as well."""
     place = weight.device
-    # what needs float64 is where that is
+    # compute on a device that supports float64
     weight, scale, zero_point = (
         one.to(known.factor.device) for one in (weight, scale, zero_point)
     )
@@ -82,7 +81,7 @@ def round_matrix(
         return choice(column, values).masked_fill_(gone[column], 0.0)
 
     compensated, errors = replace_columns(weight, known, lambda _, __: pruned, run)
-    # the same values as the hook's own rounding, to the last bit
+    # equals the rounding of the hook bitwise
     back = fake_quantize(compensated.to(weight.dtype).contiguous(), scale, zero_point, spec)
     nearest_errors = reconstruction_errors(weight, nearest, known.moments)
     is_better = errors < nearest_errors
@@ -96,7 +95,7 @@ def round_matrix(
 def _rounding(
     weight: Tensor, known: Curvature, grid: tuple[Tensor, Tensor, QuantizerSpec]
 ) -> Choice:
-    """Return how to round a column: to the grid of the group in which each of its weights is."""
+    """Return a function that rounds a column to the grids of its groups."""
     scale, zero_point, spec = grid
     steps, zeros = (_by_group(one, weight) for one in (scale, zero_point))
     width = weight.shape[1] if spec.group is None else spec.group
@@ -119,12 +118,12 @@ def _rounding(
 def _compiled_rounding(
     weight: Tensor, known: Curvature, grid: tuple[Tensor, Tensor, QuantizerSpec], gone: Tensor
 ) -> Callable[[Columns], None] | None:
-    """Return what rounds columns to integers by a compiled loop, or None where that is slower."""
+    """Return a function that rounds columns by a compiled loop, or None if that is slower."""
     scale, zero_point, spec = grid
     is_worth_it = IS_COMPILED and weight.numel() >= _WORTH_COMPILING
     if not (is_worth_it and spec.is_integer and weight.device.type == "cpu"):
         return None
-    # numba takes half a second to import
+    # importing numba takes half a second
     from nncfx.quantization.rounding.column_kernel import round_columns
 
     steps, zeros = (_by_group(one, weight) for one in (scale, zero_point))
@@ -150,7 +149,7 @@ def _compiled_rounding(
 
 
 def _by_group(value: Tensor, weight: Tensor) -> Tensor:
-    """Return a scale or zero point of each group of each row, groups x o, in float64."""
+    """Return scales or zero points by group and row, groups x o, in float64."""
     value = value.to(weight.device).double()
     if not value.ndim:
         return value.expand(1, len(weight))

@@ -1,4 +1,4 @@
-"""The second moments of what a layer's rows are multiplied with."""
+"""Second moments of the vectors that the rows of a layer's weight are multiplied by."""
 
 import torch
 from torch import Tensor, nn
@@ -10,20 +10,20 @@ from nncfx.schemes.wide_floats import wide
 def input_moments(
     entering: Tensor, module: nn.Module, width: int | None = None, *, images: int = 1
 ) -> list[Tensor]:
-    """Return the sum of x x^T over all that each row of the weight is multiplied with, by blocks.
+    """Return the sum of x x^T over all vectors x that rows of the weight are multiplied by.
 
     Args:
-        entering: What the layer reads: n x i x *k of a convolution of one or two axes, n x ... x i
-            of any other layer.
+        entering: Input of the layer: n x i x *k for a convolution of one or two axes, n x ... x i
+            for any other layer.
         module: The layer.
-        width: Of a block on the diagonal, in inputs; the last may be narrower, and what is beside
-            the blocks is not computed. None: one block is all.
-        images: So many are looked at together; the patches of all would be larger than the
-            model's own activations.
+        width: Width of the blocks on the diagonal, in inputs; the last one can be narrower.
+            Entries outside the blocks are not computed. None: one block.
+        images: Images processed at once; the patches of all images could be larger than the
+            activations of the model.
 
     Returns:
-        Of each block groups x k x k, where k is its width, in all the length of a row of the
-        flattened weight; float32 at least.
+        For each block groups x k x k, where k is its width; widths sum to the length of a row of
+        the flattened weight. Float32 at least.
     """
     entering = wide(entering)
     if not isinstance(module, nn.Conv1d | nn.Conv2d):

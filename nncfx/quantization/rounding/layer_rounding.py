@@ -1,4 +1,4 @@
-"""Round the weights of a quantized model by what its layers read: GPTQ or AdaRound, in place."""
+"""Round the weights of a quantized model in place, by GPTQ or by learning."""
 
 import itertools
 import logging
@@ -39,8 +39,8 @@ ROUNDINGS: tuple[Rounding, ...] = ("gptq", "adaptive")
 _FUNCTIONS = LINEAR_LAYERS | functions_of("conv")
 _MOST_AXES = 4  # of a weight: kernels of two axes
 _WIDEST = 4096
-"""Inputs whose moments are taken together. Those of a wider layer (VGG's first linear one reads
-25,088) would fill the memory: its errors are made up for within so many inputs."""
+"""Most inputs whose moments are computed together. Those of a wider layer (VGG's first linear
+layer has 25,088) would fill the memory, so errors are compensated within parts of this width."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -53,36 +53,36 @@ def round_weights(
     most_bits: int = MOST_BITS,
     was_asked: bool = True,
 ) -> dict[str, float]:
-    """Move weights, in place, to points of their grids where layers compute nearly what they did.
+    """Round weights, in place, such that the outputs of layers change little.
 
-    Afterwards the parameters lie on the grids of their quantizers, which leave them as they are.
-    Rounded are linear layers, however they spell their product, and convolutions of one or two
-    axes; a weight that is shared, that has another hook, or a float8 grid stays and is rounded to
-    nearest by its quantizer. The log names the weights that stay.
+    Afterwards the parameters lie on the grids of their quantizers, which no longer change them.
+    Linear layers, whichever function computes their product, and convolutions of one or two axes
+    are rounded. A weight that is shared, has another hook or has a float8 grid is not changed; its
+    quantizer rounds it to nearest. These weights are logged.
 
     Args:
-        model: With quantizers, calibrated. It runs in evaluation mode.
-        batches: Inputs of the model, at least one, all held in memory by "adaptive".
-        method: "gptq" sees all inputs once and solves each layer (`gptq.gptq`); "adaptive" learns
-            on from there, block by block (`block_reconstruction.reconstruct_blocks`), biases and
-            steps as well.
-        settings: For "adaptive".
+        model: With calibrated quantizers; runs in evaluation mode.
+        batches: Inputs of the model, at least one; "adaptive" holds all of them in memory.
+        method: "gptq" reads all inputs once and solves each layer (`gptq.gptq`); "adaptive"
+            starts from there and trains block by block, including biases and scales
+            (`block_reconstruction.reconstruct_blocks`).
+        settings: Settings of "adaptive".
         most_bits: Weights of more bits are left to their quantizers, which round to nearest.
-        was_asked: Whether the user named the method: if not, it is no fault that it has no work.
+        was_asked: Whether the user chose the method; only then log that there is nothing to do.
 
     Returns:
-        By layer the squared error of its output as a share of that of rounding to nearest, at
-        most 1; where inputs are taken in parts, without what is between these. By "adaptive" also
-        times what is left of the error of its block.
+        By layer, the squared error of its output as a share of that of rounding to nearest, at
+        most 1; if inputs are processed in parts, without terms between parts. For "adaptive" it
+        is multiplied by the share of its block's error that remains.
 
     Raises:
-        ArgumentError: `method` is not known, or there are no batches.
+        ArgumentError: `method` is unknown, or there are no batches.
         CompressionError: a layer's inputs are not finite.
     """
     require_known("rounding", method, ROUNDINGS)
     found = _roundable(model, most_bits)
     needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
-    # of a preset's own choice only what can be mended is told
+    # if a preset chose the method, warn only if the user can do something about it
     mend = parametrization_mend(model).lstrip()
     warn_if_none(
         found,
@@ -103,7 +103,7 @@ def round_weights(
 
 @dataclass(frozen=True)
 class _Rounded:
-    """A layer whose weight only a quantizer of integers changes."""
+    """A layer whose weight is changed by one quantizer only."""
 
     address: str
     layer: Layer
@@ -116,7 +116,7 @@ class _Rounded:
 
     @property
     def spec(self) -> QuantizerSpec:
-        """The grid of the weight with the outputs on axis 0."""
+        """The spec of the weight with the outputs on axis 0."""
         spec = self.quantizer.spec
         if not self.layer.is_turned:
             return spec
@@ -124,7 +124,7 @@ class _Rounded:
 
     @property
     def width(self) -> int:
-        """How many inputs are taken together: whole groups of one scale."""
+        """Number of inputs that are processed together, a multiple of the group."""
         inputs, unit = self.layer.rows[0].numel(), self.spec.group or 1
         parts = -(-inputs // _WIDEST)
         return -(-inputs // (parts * unit)) * unit
@@ -195,9 +195,9 @@ def _by_moments(
 
 @torch.no_grad()
 def _compensate(one: _Rounded, moments: list[Tensor]) -> float:
-    """Round by GPTQ, part by part of the layer; return the share of the error that is left.
+    """Round each part of a layer by GPTQ; return the share of the error that remains.
 
-    `moments` are of each part of the inputs: groups x i x i.
+    `moments` are groups x i x i for each part of the inputs.
     """
     weight = one.layer.rows.contiguous()
     matrix = weight.flatten(1)
@@ -220,7 +220,7 @@ def _compensate(one: _Rounded, moments: list[Tensor]) -> float:
 def _of_part(
     value: Tensor, matrix: Tensor, rows: slice, columns: slice, spec: QuantizerSpec
 ) -> Tensor:
-    """Return those of the scales or zero points `value` that a part of `matrix`, o x i, has."""
+    """Return the scales or zero points in `value` of a part of `matrix`, o x i."""
     if spec.group is not None:
         groups = slice(columns.start // spec.group, -(-columns.stop // spec.group))
         return value.view(len(matrix), -1)[rows, groups].reshape(-1)
@@ -233,7 +233,7 @@ def _learned(
     batches: list[ExampleInputs],
     settings: RoundingSettings,
 ) -> dict[str, float]:
-    """Learn on from where GPTQ ends; return the shares of the errors of rounding to nearest."""
+    """Train from the result of GPTQ; return the shares of the errors of rounding to nearest."""
     floats = {name: one.detach().clone() for name, one in model.named_parameters()}
     shares = _by_moments(model, found, batches)
     names = [one.layer.name for one in found]

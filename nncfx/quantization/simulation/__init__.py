@@ -1,1 +1,1 @@
-"""What integer kernels compute, simulated bit by bit."""
+"""Bitwise simulation of integer kernels."""

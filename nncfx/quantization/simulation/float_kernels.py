@@ -1,10 +1,10 @@
-"""What ONNX Runtime's kernels in float32 return, bit by bit: pure functions on tensors.
+"""Pure functions on tensors that equal ONNX Runtime's float32 kernels bitwise.
 
-Between integers some operations are computed in float. Where torch and the runtime round another
-last bit, an element that is close to the middle of two integers is quantized to the other one.
+Some operations between integers are computed in float. If the results of torch and the runtime
+differ in the last bit, an element close to the middle of two integers is quantized differently.
 
-The polynomials are those of kernels for x86 with FMA: an addition to a product that is not rounded
-before. The formulas were compared with the runtime's, element by element, in
+The polynomials are those of kernels for x86 with FMA, which add to an unrounded product. The
+formulas are compared with the runtime, element by element, in
 `tests/quantization/simulation/test_float_kernels.py`.
 """
 
@@ -18,7 +18,7 @@ from nncfx.quantization.grid.fake_quantize import along_axis
 from nncfx.quantization.simulation.integer_sums import BatchNorm, Pending
 
 _LARGEST_LOGIT: Final = 18.0
-"""Beyond it the polynomials hold no more; the result is 0 or 1 there."""
+"""The polynomials are valid up to this magnitude; beyond it the result is 0 or 1."""
 _NUMERATOR: Final = (
     *(4.37031012579801e-11, 1.15627324459942e-07, 6.08574864600143e-05),
     *(8.51377133304701e-03, 2.48287947061529e-01),
@@ -28,11 +28,11 @@ _DENOMINATOR: Final = (
     *(1.70198817374094e-03, 1.16817656904453e-01, 9.93151921023180e-01),
 )
 _AT_ONCE: Final = 4
-"""Channels that the product kernel sums up before it adds them to the others."""
+"""Channels that the matrix product kernel sums before it adds them to the others."""
 
 
 def logistic(x: Tensor) -> Tensor:
-    """Return `1 / (1 + exp(-x))` of float32 elements, by a quotient of polynomials.
+    """Return `1 / (1 + exp(-x))` for float32 elements, by a quotient of polynomials.
 
     Source: ONNX Runtime 1.31, `MlasLogisticKernel`.
     """
@@ -44,7 +44,7 @@ def logistic(x: Tensor) -> Tensor:
 
 
 def hard_sigmoid(x: Tensor) -> Tensor:
-    """Return `x / 6 + 1 / 2` within [0, 1], of float32 elements.
+    """Return `x / 6 + 1 / 2` clamped to [0, 1], for float32 elements.
 
     Source: ONNX Runtime 1.31, `HardSigmoid` with the constant that torch's exporter writes.
     """
@@ -52,11 +52,11 @@ def hard_sigmoid(x: Tensor) -> Tensor:
 
 
 def normalized(x: Tensor, norm: BatchNorm) -> Tensor:
-    """Return `x`, n x c x *, behind a batch norm: scaled, and then shifted.
+    """Return `x`, n x c x *, after a batch norm: scaled, and then shifted.
 
     Source: ONNX Runtime 1.31, `BatchNorm<float>`.
     """
-    # torch's square root in float32 is not always the nearest number; through float64 it is
+    # torch's square root in float32 is not always correctly rounded; through float64 it is
     deviation = torch.sqrt((norm.variance + norm.epsilon).double()).float()
     factor = 1 / deviation
     if norm.weight is not None:
@@ -70,13 +70,13 @@ def normalized(x: Tensor, norm: BatchNorm) -> Tensor:
 def channel_mean(x: Tensor) -> Tensor:
     """Return the mean over the second of at least three axes: n x 1 x *, float32.
 
-    One example is summed up channel by channel, several are by a product with ones, whose kernel
-    sums up four channels before it adds them.
+    One example is summed channel by channel; several examples are multiplied by ones, in a kernel
+    that sums four channels before it adds them.
 
     Source: ONNX Runtime 1.31, `ReduceMean`, `ReduceAggregatorSum::FastReduceKRK`.
     """
     size = 1 if x.shape[0] == 1 else _AT_ONCE
-    # what is left of four is taken by two, and by one
+    # the rest of up to three channels is processed as a pair and a single one
     whole = x.shape[1] - x.shape[1] % size
     blocks = [range(first, first + size) for first in range(0, whole, size)]
     rest = x.shape[1] - whole
@@ -99,9 +99,9 @@ def resized(
 
     Args:
         x: The images.
-        size: Height and width that they get.
-        scales: What height and width are multiplied by, as was asked; of sizes, the quotients.
-        align_corners: Let the middles of the corner pixels stay where they are, not the corners.
+        size: New height and width.
+        scales: Requested factors of height and width; for requested sizes, the quotients.
+        align_corners: Align the centres of the corner pixels instead of the corners.
 
     Source: ONNX Runtime 1.31, `Resize`, `UpsampleBilinear`.
     """
@@ -120,7 +120,7 @@ def resized(
 def _neighbours(
     length: int, wanted: int, scale: float, align_corners: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the two pixels between which each new one lies, and how far from either."""
+    """Return the two pixels around each new pixel, and its distances from them."""
     places = torch.arange(wanted, dtype=torch.float32, device="cpu")
     if align_corners:
         places = places * (length - 1) / max(wanted - 1, 1)
@@ -129,7 +129,7 @@ def _neighbours(
     places = places.clamp(0, length - 1)
     first = places.long()
     second = (first + 1).clamp(max=length - 1)
-    # at the border both are one pixel, which then counts half as the one and as the other
+    # at the border both are the same pixel, with weight 1/2 each
     to_first, to_second = (
         torch.where(first == second, 0.5, (places - one).abs()) for one in (first, second)
     )
@@ -137,9 +137,9 @@ def _neighbours(
 
 
 def average_pooled(mean: Tensor) -> Pending:
-    """Return means of windows of quantized numbers, float32, to be quantized.
+    """Return means of windows of quantized numbers, float32, as a `Pending`.
 
-    The zero point is added before they are rounded, which decides ties otherwise than behind it.
+    The zero point is added before rounding, which decides ties differently than afterwards.
 
     Source: ONNX Runtime 1.31, `QLinearAveragePool`.
     """
@@ -151,7 +151,7 @@ def average_pooled(mean: Tensor) -> Pending:
 
 
 def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """Return a polynomial, the highest power first, by Horner's rule with one rounding a step."""
+    """Evaluate a polynomial, highest power first, by Horner's rule with one rounding per step."""
     first, *others = torch.tensor(coefficients, dtype=torch.float32, device="cpu")
     result: Tensor = first.expand_as(x)
     for one in others:

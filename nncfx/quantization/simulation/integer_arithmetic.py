@@ -1,10 +1,10 @@
-"""Compute a quantized model as integer kernels do.
+"""Compute a quantized model like integer kernels, bitwise.
 
-A simulation in float32 sums up products of rounded numbers, each sum a little beside the exact
-one, and adds a bias that a file holds as an integer. Where a sum is close to the middle of two
-integers it may then be rounded to the other one: one element in some thousands. A layer that
-reads such an element passes the difference on to many, so that after twenty layers one element in
-ten differs. Here nothing is beside: what a kernel returns is returned here, bit by bit.
+A simulation in float32 sums products of rounded numbers with small errors, and adds a bias that a
+file stores as an integer. A sum close to the middle of two integers can then be rounded to the
+wrong one; this affects about one element in some thousands. The next layer spreads the difference
+to many elements, so after twenty layers one element in ten differs. Here results equal those of
+the kernels bitwise.
 """
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -53,7 +53,7 @@ from nncfx.quantization.simulation.kernel_calls import (
 from nncfx.tracing.calls.function_names import spelling
 
 SIGMOID_STEPS: Final = 256
-"""Steps between 0 and 1 of a sigmoid that its own input is multiplied by, in SiLU."""
+"""Steps between 0 and 1 of the sigmoid in SiLU."""
 
 _MOST_BITS: Final = 8
 _IMAGE_NDIM: Final = 4
@@ -61,17 +61,17 @@ _IMAGE_NDIM: Final = 4
 
 @contextmanager
 def integer_arithmetic(model: nn.Module) -> Iterator[None]:
-    """Let the quantized operations of `model` compute as integer kernels in the block.
+    """Compute the quantized operations of `model` like integer kernels inside the block.
 
-    Convolutions and linear layers whose input and weight are quantized to at most 8 bits sum up
-    products of integers exactly, with the bias rounded to a whole number of products; batch norms,
-    ReLUs and clamps behind them are part of that. The sum is scaled once, in float32, and rounded,
-    half to even. Sums and products of two quantized tensors and means over a quantized image are
-    computed from their integers; batch norms elsewhere, sigmoids, bilinear resizing and means over
-    the channels in float32 as the runtime does, SiLUs from their input's integers and sigmoids in
-    steps of 1/256. All else stays as it is (softmax, layer norms,
-    GELU, products of two activations): there two libraries may differ in a last bit. For
-    evaluation: without gradients, with batch norms that have constants.
+    Convolutions and linear layers whose input and weight are quantized to at most 8 bits sum
+    products of integers exactly, with the bias rounded to an integer in their scale; batch norms,
+    ReLUs and clamps after them are included. The sum is scaled once, in float32, and rounded half
+    to even. Sums and products of two quantized tensors and means over a quantized image are
+    computed from their integers. Other batch norms, sigmoids, bilinear resizing and means over
+    channels are computed in float32 as in the runtime, SiLUs from the integers of their input and
+    sigmoids in steps of 1/256. All other operations (softmax, layer norms, GELU, products of two
+    activations) are not changed and can differ from the runtime in the last bit. This is for
+    evaluation: gradients are disabled, and batch norms must have running statistics.
 
     The formulas are those of ONNX Runtime's CPU kernels on x86 with FMA.
 
@@ -98,7 +98,7 @@ def integer_arithmetic(model: nn.Module) -> Iterator[None]:
 
 @final
 class _Kernels(TorchFunctionMode):
-    """Notes which tensors stand for integers, and computes from those where it can."""
+    """Tracks which tensors represent integers, and computes with the integers where possible."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Kernels(TorchFunctionMode):
     def quantize(
         self, hook: nn.Module, inputs: tuple[Tensor, ...], output: Tensor
     ) -> Tensor | None:
-        """Return what a kernel makes of the input of a quantizer; its forward hook."""
+        """Forward hook of quantizers: return the output that a kernel computes."""
         assert isinstance(hook, Quantizer)  # noqa: S101 (no other has this hook)
         if not hook.is_active:
             return None
@@ -157,15 +157,15 @@ class _Kernels(TorchFunctionMode):
             axis=total.ndim - 1 if is_linear else total.ndim - weight.ndim + 1,
         )
         if is_linear and x.ndim > 2 and bias is not None:  # noqa: PLR2004 (a batch of matrices)
-            # such a product is written as MatMul and Add: the bias is a float
+            # exported as MatMul and Add, with a float bias
             values: Tensor = replace(sums, bias=None).values() + bias
             return values.to(x.dtype)
-        return self._summed(sums.values().to(x.dtype), sums)  # kernels give float32
+        return self._summed(sums.values().to(x.dtype), sums)  # kernels return float32
 
     def norm(self, call: Call) -> Tensor:
         """Return the result of a batch norm."""
         constants, affine = ("running_mean", "running_var"), ("weight", "bias")
-        # the two functions take them in another order
+        # the two functions have different orders of arguments
         order = (*constants, *affine) if call.func is F.batch_norm else (*affine, *constants)
         named = call.named("input", *order, "training", "momentum", "eps")
         sums = self._sums.get(named["input"])
@@ -185,7 +185,7 @@ class _Kernels(TorchFunctionMode):
         return self._summed(result, sums.normed(norm))
 
     def clamp(self, call: Call) -> Tensor:
-        """Return the result of a ReLU or of another clamp to constants."""
+        """Return the result of a ReLU or another clamp to constants."""
         pending, bounds = self._pending.get(call.x), clamp_bounds(call)
         result = self._plain(call)
         if pending is None or bounds is None:
@@ -200,7 +200,7 @@ class _Kernels(TorchFunctionMode):
         return self._later(result, clamped)
 
     def move(self, call: Call) -> Any:  # noqa: ANN401 (a split returns several)
-        """Return the result of a reordering or of a choice of elements."""
+        """Return the result of a function that moves or selects elements."""
         if not isinstance(call.x, Tensor) or not is_choice(call):
             return self._plain(call)
         lattice, pending = self._lattices.get(call.x), self._pending.get(call.x)
@@ -211,7 +211,7 @@ class _Kernels(TorchFunctionMode):
             for one in (result,) if isinstance(result, Tensor) else result:
                 self._lattices[one] = lattice
         elif pending is not None and isinstance(result, Tensor):
-            # moved before rounding or after it: the same
+            # moving commutes with rounding
             return self._later(result, lambda *grid: call.on(pending(*grid)))
         return result
 
@@ -247,10 +247,10 @@ class _Kernels(TorchFunctionMode):
         return result if pending is None else self._later(result, pending)
 
     def curve(self, call: Call) -> Tensor:
-        """Return what a smooth function makes of each element."""
+        """Return the result of a smooth elementwise function."""
         values = _CURVES[call.func](call.x) if call.x.dtype == torch.float32 else None
         result = self._plain(call)
-        return result if values is None else result.copy_(values)  # perhaps in place
+        return result if values is None else result.copy_(values)  # the call may be in place
 
     def gate(self, call: Call) -> Tensor:
         """Return the product of each element and its sigmoid."""
@@ -267,7 +267,7 @@ class _Kernels(TorchFunctionMode):
         sigmoid = (
             torch.round(logistic(x) * SIGMOID_STEPS).clamp(max=SIGMOID_STEPS - 1) / SIGMOID_STEPS
         )
-        pending = multiplied(x, lattice, sigmoid, steps)  # before `x` changes, perhaps in place
+        pending = multiplied(x, lattice, sigmoid, steps)  # before a call in place changes `x`
         return self._later(self.curve(call), pending)
 
     def average(self, call: Call) -> Tensor:
@@ -310,7 +310,7 @@ class _Kernels(TorchFunctionMode):
         return known if known is not None and known.bits <= _MOST_BITS else None
 
     def _plain(self, call: Call) -> Tensor:
-        """Return what the function returns: nothing is known of it, even if it is its input."""
+        """Run the function and forget what is known of its result, which can be its input."""
         result: Tensor = call.run()
         self._forget(result)
         return result
@@ -334,7 +334,7 @@ _CHOICES: Final = (
     *(F.adaptive_max_pool2d, torch.amax, torch.Tensor.amax, torch.amin, torch.Tensor.amin),
     *(F.max_pool2d, torch.max_pool2d),
 )
-"""What yields elements of its input, beside what the hardware knows by name as a movement."""
+"""Functions that return elements of their input and are not listed as movements."""
 _CURVES: Final[Mapping[Callable[..., Any], Callable[[Tensor], Tensor]]] = {
     **dict.fromkeys((torch.sigmoid, torch.Tensor.sigmoid, F.sigmoid), logistic),
     F.silu: lambda x: x * logistic(x),

@@ -1,7 +1,7 @@
-"""What integer kernels make of their sums: pure functions on tensors of whole numbers.
+"""Pure functions that process integer sums like integer kernels.
 
-Whole numbers are held in float64, where they are exact. What a kernel computes in float32 is
-computed in float32 here, operation by operation, so that the results are equal in every bit.
+Whole numbers are stored in float64, where they are exact. Operations that a kernel computes in
+float32 are computed in float32 here, in the same order, so results are equal bitwise.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torch import Tensor
 from nncfx.quantization.grid.fake_quantize import along_axis
 
 Pending = Callable[[Tensor, Tensor], Tensor]
-"""Takes a scale and a zero point; returns whole numbers of steps from 0, not yet clipped."""
+"""A result to be quantized: maps scale and zero point to whole steps from 0, not yet clipped."""
 
 _SMALLEST: Final = torch.finfo(torch.float32).tiny
 
@@ -24,10 +24,10 @@ class Lattice:
     """The grid of a quantized tensor, whose elements are whole numbers of steps.
 
     Attributes:
-        scale: the step, a scalar or one per index of `axis`.
-        zero_point: the integer that stands for 0, of the same shape.
+        scale: The step, a scalar or one per index of `axis`.
+        zero_point: The integer that represents 0, of the same shape.
         axis: None for one step for the whole tensor.
-        bits: of its integers.
+        bits: Width of its integers.
     """
 
     scale: Tensor
@@ -40,7 +40,7 @@ class Lattice:
         return torch.round(x.double() / along_axis(self.scale, x, self.axis).double())
 
     def equals(self, other: "Lattice") -> bool:
-        """Return whether both have one step, the same, and the same zero point."""
+        """Return whether both have a single step and zero point, which are equal."""
         if self.axis is not None or other.axis is not None:
             return False
         return bool(self.scale == other.scale) and bool(self.zero_point == other.zero_point)
@@ -62,11 +62,11 @@ class Sums:
     """Sums of products of integers, before they are scaled.
 
     Attributes:
-        total: the exact sums without the bias.
-        input_scale: the step of the layer's input, a scalar.
-        weight_scale: the step of its weight, a scalar or one per output channel.
-        bias: one per output channel, float, or None.
-        axis: of the output channels.
+        total: The exact sums without the bias.
+        input_scale: The step of the layer's input, a scalar.
+        weight_scale: The step of its weight, a scalar or one per output channel.
+        bias: One per output channel, float, or None.
+        axis: Axis of the output channels.
     """
 
     total: Tensor
@@ -76,7 +76,7 @@ class Sums:
     axis: int
 
     def whole(self) -> Tensor:
-        """Return the sums as a kernel has them in 32 bits: with the bias as an integer."""
+        """Return the sums with the bias as an integer, like a kernel's sums in 32 bits."""
         if self.bias is None:
             return self.total
         step = self.input_scale.double() * self.weight_scale.double()
@@ -85,7 +85,7 @@ class Sums:
         )
 
     def values(self) -> Tensor:
-        """Return the numbers that the sums stand for, float32."""
+        """Return the numbers that the sums represent, float32."""
         step = self.input_scale * self.weight_scale
         return self.whole().float() * along_axis(step, self.total, self.axis)
 
@@ -99,9 +99,9 @@ class Sums:
         return torch.round(self.whole().float() * along_axis(factor, self.total, self.axis))
 
     def normed(self, norm: BatchNorm) -> "Sums":
-        """Return what a batch norm makes of the sums: other steps, another bias, another sign.
+        """Return the sums after a batch norm, which changes steps, biases and signs.
 
-        A channel that it multiplies by 0 has sums of 0 and steps of 1.
+        A channel that it multiplies by 0 gets sums of 0 and steps of 1.
         """
         weight = torch.ones_like(norm.mean) if norm.weight is None else norm.weight
         factor = weight.double() / torch.sqrt(norm.variance.double() + norm.epsilon)
@@ -121,7 +121,7 @@ class Sums:
 
 
 def added(x: Tensor, of_x: Lattice, y: Tensor, of_y: Lattice) -> Pending:
-    """Return the sum of two quantized tensors, to be quantized.
+    """Return the sum of two quantized tensors as a `Pending`.
 
     Source: ONNX Runtime 1.31, `MlasQLinearAdd` on x86 with AVX2 and FMA. ARM multiplies by
     integers instead.
@@ -138,7 +138,7 @@ def added(x: Tensor, of_x: Lattice, y: Tensor, of_y: Lattice) -> Pending:
 
 
 def multiplied(x: Tensor, of_x: Lattice, y: Tensor, of_y: Lattice) -> Pending:
-    """Return the product of two quantized tensors, to be quantized.
+    """Return the product of two quantized tensors as a `Pending`.
 
     Source: ONNX Runtime 1.31, `MlasQLinearMul` on x86: scaled, and then shifted.
     """
@@ -152,7 +152,7 @@ def multiplied(x: Tensor, of_x: Lattice, y: Tensor, of_y: Lattice) -> Pending:
 
 
 def pooled(total: Tensor, count: int, scale: Tensor) -> Pending:
-    """Return the mean of `count` numbers that are whole numbers of `scale`, to be quantized.
+    """Return `total`, a sum of `count` whole steps of `scale`, divided by `count`, as a `Pending`.
 
     Source: ONNX Runtime 1.31, `MlasQLinearGlobalAveragePool`.
     """
@@ -165,5 +165,5 @@ def pooled(total: Tensor, count: int, scale: Tensor) -> Pending:
 
 
 def _fused(x: Tensor, factor: Tensor, addend: Tensor) -> Tensor:
-    """Return `x * factor + addend` rounded once; the product of float32 is exact in float64."""
+    """Return `x * factor + addend` rounded once; products of float32 are exact in float64."""
     return (x * factor.double() + addend.double()).float()

@@ -1,4 +1,4 @@
-"""Calls of torch functions, and what their arguments say of them."""
+"""Calls of torch functions, and functions that interpret their arguments."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ class Call:
     kwargs: Mapping[str, Any]
 
     def run(self) -> Any:  # noqa: ANN401 (what the function returns)
-        """Return what the function returns."""
+        """Return the result of the call."""
         return self.func(*self.args, **self.kwargs)
 
     def named(self, *names: str) -> dict[str, Any]:
-        """Return the arguments by name, of which `names` may be positional."""
+        """Return the arguments by name; `names` are those of positional arguments."""
         return dict(zip(names, self.args, strict=False)) | dict(self.kwargs)
 
     @property
@@ -33,14 +33,14 @@ class Call:
         return self.args[0] if self.args else self.kwargs["input"]
 
     def on(self, x: Tensor) -> Any:  # noqa: ANN401 (what the function returns)
-        """Return what the function makes of `x` instead."""
+        """Return the result of the call with `x` as its first argument."""
         if self.args:
             return self.func(x, *self.args[1:], **self.kwargs)
         return self.func(**dict(self.kwargs) | {"input": x})
 
 
 def is_choice(call: Call) -> bool:
-    """Return whether a call that can yield elements of its input, or 0, does so."""
+    """Return whether a call returns only elements of its input, or 0."""
     if call.func is F.pad:
         return not call.named("input", "pad", "mode", "value").get("value")
     if call.func is F.dropout:
@@ -49,14 +49,14 @@ def is_choice(call: Call) -> bool:
 
 
 def is_over_channels(call: Call) -> bool:
-    """Return whether a mean is that over the channels alone."""
+    """Return whether a mean is over the channels only."""
     if call.func is F.adaptive_avg_pool2d:
         return False
     return call.named("input", "dim").get("dim") in (1, -3, (1,), (-3,), [1], [-3])
 
 
 def clamp_bounds(call: Call) -> tuple[float, float] | None:
-    """Return the least and the largest number that a clamp lets pass; None if not constant."""
+    """Return the lower and upper bound of a clamp; None if they are not constant."""
     if call.func in RELUS:
         return 0.0, torch.inf
     if call.func is F.relu6:
@@ -75,16 +75,16 @@ def clamp_bounds(call: Call) -> tuple[float, float] | None:
 
 
 def is_whole_image(call: Call) -> bool:
-    """Return whether the window of an average pooling is the image, without anything around it."""
+    """Return whether the window of an average pooling is the whole image, without padding."""
     named = call.named("input", "kernel_size", "stride", "padding")
     kernel, padding = (_pair(named.get(name, 0)) for name in ("kernel_size", "padding"))
     return padding == (0, 0) and kernel == tuple(call.x.shape[2:])
 
 
 def resizing(call: Call, result: Tensor) -> tuple[tuple[float, float], bool] | None:
-    """Return by what height and width are multiplied, and whether corners are aligned.
+    """Return the factors of height and width, and whether corners are aligned.
 
-    None where images are not resized bilinearly.
+    The result is None unless the resizing is bilinear.
     """
     named = call.named("input", "size", "scale_factor", "mode", "align_corners")
     is_bilinear = named.get("mode") == "bilinear" and not named.get("antialias")

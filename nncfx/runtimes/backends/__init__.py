@@ -1,1 +1,1 @@
-"""The runtimes, one a module."""
+"""The runtimes, one per module."""

@@ -17,10 +17,10 @@ from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Runtime
 
 
 class AotInductor(Runtime):
-    """A package of AOTInductor; takes modules, compiles when inputs are bound, for their shapes.
+    """A package of AOTInductor; takes modules, and compiles for the shapes of inputs in `bind`.
 
     Settings are Inductor's own options (`"max_autotune": "1"`), given as numbers or words. A
-    package is compiled code, which loading runs: keep the cache where only you write.
+    package is compiled code, which loading executes: keep the cache where only you can write.
     """
 
     name = "aot_inductor"
@@ -77,7 +77,7 @@ def _compiled(program: torch.export.ExportedProgram, settings: dict[str, Any]) -
 
 
 def _program_digest(program: torch.export.ExportedProgram, arguments: Arguments) -> str:
-    """Return a digest of the graph, the weights and the kinds of the inputs."""
+    """Return a digest of the graph, the weights and the shapes and dtypes of the inputs."""
     digest = hashlib.sha256(program.graph_module.code.encode())
     digest.update(repr(program.graph_signature).encode())
     tensors = [*program.state_dict.values(), *program.constants.values()]

@@ -23,7 +23,7 @@ from nncfx.runtimes.protocol.named_inputs import InputSpec, named_arrays
 from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Outputs, Runtime, Session
 from nncfx.tracing import ExampleInputs
 
-_FATAL_ONLY: Final = 4  # what it refuses reaches us as an exception
+_FATAL_ONLY: Final = 4  # errors reach us as exceptions
 _TYPES: Final = {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
@@ -40,13 +40,13 @@ _TYPES: Final = {
 class OnnxRuntime(Runtime):
     """ONNX Runtime; reads ONNX files.
 
-    Settings: `provider`, the execution provider (`"cpu"`, `"cuda"`, `"tensorrt"`, `"openvino"`,
-    or ONNX Runtime's own name of any other), `provider.KEY`, an option of that provider, and
-    otherwise entries of ONNX Runtime's session config, which have a dot in their names and are
-    passed over where ONNX Runtime does not know them. Of these, `EXACT_BYTE_SUMS` holds on an
-    x86 without VNNI if no other value is given. What a provider leaves over runs on the CPU; the
-    setting `session.disable_cpu_ep_fallback` with `"1"` refuses that. A provider on another
-    device copies inputs and outputs in every call.
+    Settings: `provider`, the execution provider (`"cpu"`, `"cuda"`, `"tensorrt"`, `"openvino"`, or
+        ONNX Runtime's own name of any other); `provider.KEY`, an option of that provider; all
+        others are entries of ONNX Runtime's session config, which have a dot in their names and
+        are ignored if ONNX Runtime does not know them. Among them, `EXACT_BYTE_SUMS` is set on an
+        x86 without VNNI unless another value is given. Operations that a provider does not support
+        run on the CPU; the setting `session.disable_cpu_ep_fallback` with `"1"` disables that. A
+        provider on another device copies inputs and outputs in every call.
     """
 
     name = "onnxruntime"
@@ -71,7 +71,7 @@ class OnnxRuntimeSession(Session):
         settings = package.SessionOptions()
         settings.log_severity_level = _FATAL_ONLY
         settings.intra_op_num_threads, settings.inter_op_num_threads = options.threads or 0, 1
-        # Idle workers of one session would otherwise spin while another session is timed.
+        # Idle workers of a session would otherwise spin while another session is timed.
         settings.add_session_config_entry("session.force_spinning_stop", "1")
         provider = chosen_provider(options, package.get_available_providers())
         asked = dict(provider.session_entries)
@@ -84,12 +84,12 @@ class OnnxRuntimeSession(Session):
             settings.enable_profiling = True
             settings.profile_file_prefix = str(Path(self._folder.name) / "profile")
 
-        def load(file: Path) -> Any:  # noqa: ANN401 (the package has no types)
+        def load(file: Path) -> Any:  # noqa: ANN401 (the package is untyped)
             return package.InferenceSession(
                 os.fspath(file),
                 settings,
                 providers=provider.with_fallback(),
-                enable_fallback=False,  # else a failing provider leaves the model to the CPU
+                enable_fallback=False,  # otherwise the CPU silently replaces a failing provider
             )
 
         try:
@@ -134,7 +134,7 @@ class OnnxRuntimeSession(Session):
             self._folder.cleanup()
 
     def finish_profile(self) -> str:
-        """Stop profiling and return what ONNX Runtime recorded, as its JSON text.
+        """Stop profiling and return ONNX Runtime's record, as its JSON text.
 
         Raises:
             RuntimeFailure: the session was not built with `profile=True`.
@@ -143,12 +143,12 @@ class OnnxRuntimeSession(Session):
             raise RuntimeFailure(
                 "The session keeps no profile; build it with BuildOptions(profile=True)."
             )
-        # names in a file that is damaged are any bytes
+        # names in a damaged file can be any bytes
         return Path(self._session.end_profiling()).read_text(encoding="utf-8", errors="replace")
 
 
-def _loaded(path: Path, load: Callable[[Path], Any]) -> Any:  # noqa: ANN401 (no types)
-    """Return a session of the file, or of a copy where ONNX Runtime refuses shared weights."""
+def _loaded(path: Path, load: Callable[[Path], Any]) -> Any:  # noqa: ANN401 (untyped)
+    """Return a session of the file, or of a copy if ONNX Runtime rejects shared weights."""
     try:
         return load(path)
     except Exception as error:
@@ -166,7 +166,7 @@ def _package() -> ModuleType:
     return onnxruntime  # type: ignore[no-any-return]  # the package has no types
 
 
-def _spec(node: Any) -> InputSpec:  # noqa: ANN401 (the package has no types)
+def _spec(node: Any) -> InputSpec:  # noqa: ANN401 (the package is untyped)
     if node.type not in _TYPES:
         raise RuntimeFailure(
             f"Input '{node.name}' is a {node.type}, which cannot be given as an array; "

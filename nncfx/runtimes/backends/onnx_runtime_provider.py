@@ -1,4 +1,4 @@
-"""The execution provider that ONNX Runtime is asked for."""
+"""Selects the execution provider of ONNX Runtime."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _NAMES: Final = {
     "tensorrt": "TensorrtExecutionProvider",
     "openvino": _OPENVINO,
 }
-# Each of these packages is another build of ONNX Runtime, and takes the place of the plain one.
+# Each of these packages is another build of ONNX Runtime that replaces the plain one.
 _EXTRAS: Final = {
     "CUDAExecutionProvider": "onnxruntime-gpu",
     "TensorrtExecutionProvider": "onnxruntime-gpu",
@@ -31,7 +31,7 @@ class Provider:
     Attributes:
         name: ONNX Runtime's own.
         options: of the provider.
-        session_entries: the settings that are the session's.
+        session_entries: the settings of the session.
     """
 
     name: str
@@ -39,20 +39,20 @@ class Provider:
     session_entries: tuple[tuple[str, str], ...]
 
     def with_fallback(self) -> list[tuple[str, dict[str, str]]]:
-        """Return it as a session takes it, with the CPU behind it for what it leaves over."""
+        """Return it for a session, with the CPU after it for unsupported operations."""
         asked = [(self.name, dict(self.options))]
         return asked if self.name == CPU_PROVIDER else [*asked, (CPU_PROVIDER, {})]
 
 
 def chosen_provider(options: BuildOptions, available: Sequence[str]) -> Provider:
-    """Return which of the `available` providers the settings name; the CPU where they name none.
+    """Return the provider among `available` that the settings name; by default the CPU.
 
     `provider` and `provider.KEY` in the settings are the provider's.
 
     Raises:
         MissingExtraError: another build of ONNX Runtime has the provider.
-        RuntimeFailure: this build does not have it, and no extra of nncfx brings it; or a setting
-            is neither the provider's nor one of the session.
+        RuntimeFailure: this build does not have it, and no extra of nncfx provides it; or a
+            setting belongs neither to the provider nor to the session.
     """
     asked = dict(options.settings).get("provider", "cpu")
     name = _NAMES.get(asked, asked)
@@ -81,7 +81,7 @@ def chosen_provider(options: BuildOptions, available: Sequence[str]) -> Provider
         for key, value in options.settings
         if key != "provider" and not key.startswith(_PREFIX)
     ]
-    # ONNX Runtime takes entries of any name, and reads those that it knows
+    # ONNX Runtime accepts entries of any name, and ignores unknown ones
     if plain := [key for key, _ in entries if "." not in key]:
         known = ["provider", f"{_PREFIX}KEY"]
         raise RuntimeFailure(
@@ -94,10 +94,10 @@ def chosen_provider(options: BuildOptions, available: Sequence[str]) -> Provider
 
 
 def check_started(provider: Provider, running: Sequence[str]) -> None:
-    """Refuse a session that ONNX Runtime started without `provider`, as it does where it fails.
+    """Refuse a session that ONNX Runtime started without `provider`, as it does on failure.
 
     Raises:
-        RuntimeFailure: the provider is not among those that run.
+        RuntimeFailure: the provider is not running.
     """
     if provider.name not in running:
         raise RuntimeFailure(

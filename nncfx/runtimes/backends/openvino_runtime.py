@@ -19,12 +19,12 @@ from nncfx.targets import TARGET_KEY, TARGETS
 from nncfx.tracing import ExampleInputs
 
 _LOGGER = logging.getLogger(__name__)
-# Left alone, OpenVINO computes in bfloat16 where the processor can: 2x as fast as float32, and
-# 4 % off on MobileNetV2. Who wants that asks for it in the settings.
+# By default OpenVINO computes in bfloat16 if the processor can: 2x as fast as float32, and
+# 4 % off on MobileNetV2. Enable it in the settings if wanted.
 _DEFAULTS: Final = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
 _LINES: Final = 4
 _PLACES: Final = ("Exception from ", "Check '", "FrontEnd API failed")
-"""How lines begin that name places in OpenVINO's sources."""
+"""Starts of lines that refer to OpenVINO's sources."""
 
 
 class OpenVinoRuntime(Runtime):
@@ -89,7 +89,7 @@ class OpenVinoSession(Session):
 
 
 def _infer(request: Any, _feeds: object) -> object:  # noqa: ANN401 (the package has no types)
-    """Return the outputs; `_feeds` is the memory that the request reads, and lives as long."""
+    """Return the outputs; `_feeds` keeps the memory alive that the request reads."""
     try:
         return request.infer(share_outputs=True)
     except Exception as error:
@@ -102,7 +102,7 @@ def _compiled(
     settings: dict[str, Any],
     cache: Path | None,
 ) -> Any:  # noqa: ANN401 (the package has no types)
-    """Return the compiled model, read from `cache` where it is kept there."""
+    """Return the compiled model, read from `cache` if it is there."""
     core = package.Core()
     if cache is None:
         model = core.read_model(str(path))
@@ -129,7 +129,7 @@ def _compiled(
 
 
 def _other_target(model: Any) -> str:  # noqa: ANN401 (the package has no types)
-    """Return for which other runtime a file with integers is written; "" for none."""
+    """Return the other runtime that a file with integers was written for; "" for none."""
     place = ["framework", TARGET_KEY]
     name = str(model.get_rt_info(place).value) if model.has_rt_info(place) else ""
     is_other = name in TARGETS and TARGETS[name].runtime != OpenVinoRuntime.name
@@ -140,15 +140,15 @@ def _other_target(model: Any) -> str:  # noqa: ANN401 (the package has no types)
 def _warn_other_target(name: str, path: Path) -> None:
     if name:
         _LOGGER.warning(
-            "'%s' is written for '%s'. OpenVINO computes some quantized networks wrongly where "
-            "the file is not written around it: export the model with target='openvino'.",
+            "'%s' is written for '%s'. OpenVINO computes some quantized networks wrongly unless "
+            "the file works around it: export the model with target='openvino'.",
             path,
             name,
         )
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first lines in which OpenVINO says what it does not take."""
+    """Return the first lines of OpenVINO's explanation of an error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith(_PLACES)] or lines[-1:]
     return "; ".join(said[:_LINES])

@@ -1,4 +1,4 @@
-"""ONNX files of fused integer operators, as ONNX Runtime makes them of QuantizeLinear pairs."""
+"""ONNX files of fused integer operators, as ONNX Runtime creates them from QDQ pairs."""
 
 import os
 from pathlib import Path
@@ -10,13 +10,13 @@ from nncfx.storage.formats.whole_file import writing
 def write_operator_form(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Path:
     """Write the ONNX file at `path` to `target` with the operators that ONNX Runtime runs.
 
-    Pairs of QuantizeLinear and DequantizeLinear become QLinearConv, QGemm and their like where
-    ONNX Runtime has such kernels and the scales allow it; the rest stays. The file computes
-    exactly what ONNX Runtime computes of the first one, and is for ONNX Runtime only: some of the
-    operators are its own ("com.microsoft"). It appears whole or not at all.
+    Pairs of QuantizeLinear and DequantizeLinear become QLinearConv, QGemm and similar operators if
+    ONNX Runtime has such kernels and the scales allow it; the rest is unchanged. The file computes
+    exactly what ONNX Runtime computes for the original, and is for ONNX Runtime only: some of the
+    operators are its own ("com.microsoft"). It is written completely or not at all.
 
     Raises:
-        RuntimeFailure: there is no such file, or ONNX Runtime refuses it.
+        RuntimeFailure: there is no such file, or ONNX Runtime rejects it.
         StorageError: the file cannot be written.
         MissingExtraError: ONNX Runtime is not installed.
     """

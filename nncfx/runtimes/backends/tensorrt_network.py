@@ -1,4 +1,4 @@
-"""Which layers of a network that TensorRT has parsed will compute in INT8."""
+"""Determines which layers of a network parsed by TensorRT will compute in INT8."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from typing import Any, Final
 from nncfx.errors import RuntimeFailure, shortened
 
 _PRODUCTS: Final = ("CONVOLUTION", "DECONVOLUTION", "MATRIX_MULTIPLY")
-# Layers that move numbers and compute none: TensorRT carries INT8 through them.
+# Layers that move numbers without computing: TensorRT passes INT8 through them.
 _MOVES: Final = ("SHUFFLE", "IDENTITY", "SQUEEZE", "UNSQUEEZE", "SLICE")
 
 
 @dataclass(frozen=True)
 class QuantizedLayers:
-    """The convolutions and matrix products of a network, by what they read.
+    """The convolutions and matrix products of a network, by their inputs.
 
     Attributes:
-        int8: both factors come out of a Q/DQ pair; these compute in INT8.
-        half: one factor does, the other does not; these compute in floating point.
+        int8: both factors come from a Q/DQ pair; these compute in INT8.
+        half: only one factor does; these compute in floating point.
         floating: neither does.
     """
 
@@ -27,9 +27,9 @@ class QuantizedLayers:
 
 
 def quantized_layers(network: Any) -> QuantizedLayers:  # noqa: ANN401 (the package has no types)
-    """Return what each convolution and matrix product of `network` reads.
+    """Return the inputs of each convolution and matrix product of `network`, classified.
 
-    A weight that the layer holds itself, not as an input, counts as floating point.
+    A weight that the layer itself holds, not as an input, counts as floating point.
     """
     layers = [network.get_layer(number) for number in range(network.num_layers)]
     makers = {
@@ -45,17 +45,17 @@ def quantized_layers(network: Any) -> QuantizedLayers:  # noqa: ANN401 (the pack
 
 
 def check_quantized(layers: QuantizedLayers, wanted: str) -> None:
-    """Refuse a network whose INT8 is not what was `wanted`.
+    """Refuse a network whose INT8 layers differ from `wanted`.
 
-    `"paired"`: no layer is half quantized where others are in INT8; `"all"`: every convolution and
-    matrix product is in INT8; `"any"`: as it comes (weights alone may be quantized).
+    `"paired"`: no layer is half quantized if others are in INT8; `"all"`: every convolution and
+    matrix product is in INT8; `"any"`: no check (weights alone can be quantized).
 
     Raises:
-        RuntimeFailure: the network is not so; the message names the layers.
+        RuntimeFailure: the network differs; the message names the layers.
     """
     if wanted == "paired" and layers.int8 and layers.half:
         raise RuntimeFailure(
-            f"{_named(layers.half)} read a Q/DQ pair at one factor only, so that they would not "
+            f"{_named(layers.half)} read a Q/DQ pair at one factor only, so they would not "
             "compute in INT8 as the others do. Quantize both the input and the weight of each, "
             "or neither; settings=(('int8', 'any'),) builds it as it is."
         )
@@ -69,7 +69,7 @@ def check_quantized(layers: QuantizedLayers, wanted: str) -> None:
 
 
 def _is_dequantized(tensor: Any, makers: Mapping[str, Any]) -> bool:  # noqa: ANN401 (no types)
-    """Return whether `tensor` comes out of a DQ whose input is quantized or 8-bit constant."""
+    """Return whether `tensor` comes from a DQ whose input is quantized or an 8-bit constant."""
     while tensor is not None and tensor.name in makers:
         layer = makers[tensor.name]
         if layer.type.name == "DEQUANTIZE":

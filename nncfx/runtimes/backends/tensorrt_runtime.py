@@ -1,4 +1,4 @@
-"""TensorRT and TensorRT for RTX: engines built from ONNX files, run where a GPU is."""
+"""TensorRT and TensorRT for RTX: engines built from ONNX files, run on a GPU."""
 
 import importlib
 import time
@@ -38,17 +38,17 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class EngineFacts:
-    """What was built, as `trtexec` would tell it.
+    """Facts about an engine, like the output of `trtexec`.
 
     Attributes:
         version: of TensorRT.
-        compute_capability: the GPUs that the engine is for, such as `"SM89"`.
-        layers: of the network as parsed.
+        compute_capability: of the GPUs that the engine is for, such as `"SM89"`.
+        layers: number of layers of the parsed network.
         quantized: which of its convolutions and matrix products compute in INT8.
         parse_seconds: to read the ONNX file.
-        build_seconds: to build the engine, or to read it where it was kept.
+        build_seconds: to build the engine, or to read it from the cache.
         size_bytes: of the serialized engine.
-        was_kept: True where the engine came out of the cache.
+        was_kept: True if the engine came from the cache.
     """
 
     version: str
@@ -64,21 +64,21 @@ class EngineFacts:
 class TensorRt(Runtime):
     """TensorRT, or TensorRT for RTX; reads ONNX files and builds strongly typed engines.
 
-    The types of the file are the engine's: export `model.half()` or `model.bfloat16()` for 16
-    bits, Q/DQ pairs for INT8. Before it builds, the parsed network is checked
-    (`check_quantized`). TensorRT for RTX builds without a GPU for one compute capability that
-    the settings name; TensorRT needs the GPU. Only running needs one in both.
+    The types in the file are those of the engine: export `model.half()` or `model.bfloat16()` for
+    16 bits, Q/DQ pairs for INT8. Before building, the parsed network is checked
+    (`check_quantized`). TensorRT for RTX builds without a GPU for one compute capability given in
+    the settings; TensorRT needs the GPU. Running needs a GPU in both cases.
 
-    Settings, as `trtexec` calls them: `minShapes`, `optShapes`, `maxShapes`
-    (`"x:1x3x224x224,y:1x10"`; where none is given an open axis 0 takes 1 to 32, tuned for 8),
-    `computeCapability` (`"8.9"`), `builderOptimizationLevel` (0 to 5), `timingCacheFile`
-    (TensorRT only) and `int8` (`"paired"`, `"all"`, `"any"`: see `check_quantized`).
+    Settings, named as in `trtexec`: `minShapes`, `optShapes`, `maxShapes`
+    (`"x:1x3x224x224,y:1x10"`; by default an open axis 0 ranges from 1 to 32, tuned for 8),
+    `computeCapability` (`"8.9"`), `builderOptimizationLevel` (0 to 5), `timingCacheFile` (TensorRT
+    only) and `int8` (`"paired"`, `"all"`, `"any"`: see `check_quantized`).
     """
 
     reads_modules = False
 
     def __init__(self, name: str, module: str) -> None:
-        """Name the runtime, and the Python module that it is imported from."""
+        """Set the name of the runtime, and the Python module that it is imported from."""
         self.name = name
         self._module = module
 
@@ -98,7 +98,7 @@ class TensorRt(Runtime):
 
 
 class TensorRtSession(Session):
-    """An ONNX file as an engine, which is loaded onto the GPU when it first runs."""
+    """An ONNX file as an engine, which is loaded onto the GPU on its first run."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class TensorRtSession(Session):
         stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves it so
 
         def call() -> object:
-            # `given` is named here so that the memory of the inputs lives as long as the call.
+            # `given` is used here so that the memory of the inputs lives as long as the call.
             if not context.execute_async_v3(stream.cuda_stream):
                 raise RuntimeFailure(f"{self._name} failed on {list(given)}: {self._last()}")
             stream.synchronize()
@@ -209,7 +209,7 @@ class TensorRtSession(Session):
     def inspect(self) -> str:
         """Return the engine's layers as TensorRT's own JSON text.
 
-        Detailed where the session was built with `BuildOptions(profile=True)`.
+        Detailed if the session was built with `BuildOptions(profile=True)`.
 
         Raises:
             RuntimeFailure: there is no GPU to load the engine onto.
@@ -246,7 +246,7 @@ class TensorRtSession(Session):
             )
         major, minor = torch.cuda.get_device_capability()
         found = f"SM{major}{minor}"
-        # TensorRT itself has no such list: it builds for the GPU that is here
+        # TensorRT itself has no such list: it builds for the present GPU
         listed = getattr(self._package, "ComputeCapability", None)
         if listed is not None and found not in listed.__members__:
             raise RuntimeFailure(
@@ -260,7 +260,7 @@ class TensorRtSession(Session):
     def _build(self, settings: TensorRtSettings, capability: str, *, detailed: bool) -> bytes:
         package = self._package
         config = self._builder.create_builder_config()
-        # kernels that skip zeros are tried only then, where two of four weights stay
+        # required for TensorRT to try kernels that skip zeros, if two of four weights are zero
         config.set_flag(package.BuilderFlag.SPARSE_WEIGHTS)
         if settings.compute_capability:
             config.num_compute_capabilities = 1

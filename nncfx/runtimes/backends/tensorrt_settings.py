@@ -1,4 +1,4 @@
-"""The settings of a TensorRT build, read from text."""
+"""The settings of a TensorRT build, parsed from text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _DEFAULT_BATCHES: Final = (1, 8, 32)
 
 @dataclass(frozen=True, kw_only=True)
 class TensorRtSettings:
-    """How an engine is built; see `TensorRt` for the meaning of each."""
+    """The settings of an engine; see `TensorRt` for the meaning of each."""
 
     shapes: Mapping[str, Mapping[str, Shape]] = field(default_factory=dict)
     compute_capability: str = ""
@@ -34,7 +34,7 @@ class TensorRtSettings:
     int8: str = "paired"
 
     def check_names(self, inputs: Sequence[str]) -> None:
-        """Refuse shapes of an input that the model has not.
+        """Refuse shapes for an input that the model does not have.
 
         Raises:
             RuntimeFailure: there is one.
@@ -43,18 +43,18 @@ class TensorRtSettings:
             for name in shapes:
                 if name not in inputs:
                     raise RuntimeFailure(
-                        f"'{setting}' names input '{name}', which the model has not; its inputs "
-                        f"are {', '.join(inputs)}.{did_you_mean(name, inputs)}"
+                        f"'{setting}' names input '{name}', which the model does not have; its "
+                        f"inputs are {', '.join(inputs)}.{did_you_mean(name, inputs)}"
                     )
 
     def shapes_of(self, spec: InputSpec) -> tuple[Shape, Shape, Shape]:
-        """Return the smallest, the usual and the largest shape of an input with open axes.
+        """Return the minimum, the optimum and the maximum shape of an input with open axes.
 
-        Where some of the three are given, the others take the nearest of them.
+        If some of the three are given, the others are set to the nearest of them.
 
         Raises:
-            RuntimeFailure: they are in no order, do not fit the model's shape, or an axis other
-                than 0 is open and nothing says how long it is.
+            RuntimeFailure: they are not ordered, do not fit the model's shape, or an axis other
+                than 0 is open and its length is not given.
         """
         given = [self.shapes.get(setting, {}).get(spec.name) for setting in _SHAPES]
         usual = given[1] or given[2] or given[0]
@@ -72,10 +72,10 @@ class TensorRtSettings:
 
 
 def tensorrt_settings(settings: Iterable[tuple[str, str]], runtime: str) -> TensorRtSettings:
-    """Return the settings that `(name, text)` pairs spell.
+    """Return the settings for `(name, text)` pairs.
 
     Raises:
-        RuntimeFailure: a name is unknown, or its text is not admissible.
+        RuntimeFailure: a name is unknown, or its text is invalid.
 
     >>> settings = tensorrt_settings([("optShapes", "x:8x3x32x32")], "tensorrt")
     >>> settings.shapes["optShapes"]

@@ -1,4 +1,4 @@
-"""`torch.compile`, on the device where the model is."""
+"""`torch.compile`, on the device of the model."""
 
 from typing import Final
 
@@ -11,14 +11,14 @@ from nncfx.runtimes.protocol.module_session import Arguments, Forward, ModuleSes
 from nncfx.runtimes.protocol.runtime import BuildOptions, ModelSource, Runtime
 
 _SETTINGS: Final = ("mode", "backend")
-# Variants of one class share torch's count of compilations; a search has many of them.
+# Instances of one class share torch's count of compilations, and a search has many.
 _COMPILATIONS: Final = 256
 
 
 class TorchCompile(Runtime):
     """PyTorch compiled by Inductor; takes modules.
 
-    Compiles when inputs are bound, for their shapes, so that no timed call compiles. Settings:
+    Compiles in `bind`, for the shapes of the inputs, so no timed call compiles. Settings:
     `mode` and `backend`, as `torch.compile` takes them.
     """
 
@@ -54,8 +54,8 @@ def _compiled(module: nn.Module, arguments: Arguments, settings: dict[str, str])
         backend=settings.get("backend", "inductor"),
     )
     args, kwargs = arguments
-    module(*args, **kwargs)  # a model that does not run says so better than its compilation
-    # At its limit torch would run the module eagerly, without a word: no time of a compiled one.
+    module(*args, **kwargs)  # if the model fails, eager errors are clearer
+    # At its limit torch would silently run the module eagerly, which must not be timed.
     limits = {
         "recompile_limit": _COMPILATIONS,
         "accumulated_recompile_limit": _COMPILATIONS,

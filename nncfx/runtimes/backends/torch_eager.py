@@ -1,4 +1,4 @@
-"""PyTorch itself, eager, on the device where the model is."""
+"""PyTorch itself, eager, on the device of the model."""
 
 import torch
 from typing_extensions import override

@@ -1,4 +1,4 @@
-"""Give every layer of an ONNX file integer weights of its own: `unshare_weights`."""
+"""Gives every layer of an ONNX file its own integer weights: `unshare_weights`."""
 
 from pathlib import Path
 from typing import Final
@@ -6,27 +6,27 @@ from typing import Final
 from nncfx.errors import StorageError, error_text, needing
 
 _CONVERTED: Final = (0, 2)
-"""Of the inputs of a `DequantizeLinear`, the integers and their zero point."""
+"""Indices of the inputs of a `DequantizeLinear` that are converted: integers and zero point."""
 
 SHARED_WEIGHTS: Final = "Attempt to replace the existing tensor"
-"""What ONNX Runtime says when it converts a weight a second time, for another layer.
+"""ONNX Runtime's error when it converts a weight a second time, for another layer.
 
-To be exact without VNNI it turns int8 weights into uint8 and gives both copies the same name
-(1.31, `Avx2WeightS8ToU8Transformer`), so that a file in which layers share a weight, as ALBERT's
-do, is refused.
+To be exact without VNNI it converts int8 weights to uint8 and gives both copies the same name
+(1.31, `Avx2WeightS8ToU8Transformer`), so it rejects a file in which layers share a weight, like
+those of ALBERT.
 """
 
 
 def unshare_weights(source: Path, destination: Path) -> None:
-    """Write the file `source` so that no two layers share a `DequantizeLinear` or what it reads.
+    """Write the file `source` so that no two layers share a `DequantizeLinear` or its inputs.
 
     Args:
         source: an ONNX file.
-        destination: where the copy goes, weights inside the file or, beyond a gigabyte, beside it.
+        destination: the path of the copy, with weights inside or, beyond a gigabyte, next to it.
 
     Raises:
         MissingExtraError: onnx is not installed.
-        StorageError: the source is no ONNX file.
+        StorageError: the source is not an ONNX file.
     """
     with needing("onnx", "export", "a file whose layers share weights"):
         import onnx
@@ -60,7 +60,7 @@ def unshare_weights(source: Path, destination: Path) -> None:
                 own = graph.initializer.add()
                 own.CopyFrom(stored[node.input[place]])
                 own.name = copy.input[place] = f"{node.input[place]}_{number}"
-            # before what reads it
+            # before its reader
             graph.node.insert(next(i for i, one in enumerate(graph.node) if one is node), copy)
     is_large = model.ByteSize() > 2**30
     onnx.save(model, destination, save_as_external_data=is_large)

@@ -1,1 +1,1 @@
-"""What a runtime does with a model: kernels, layers, memory, energy, accuracy."""
+"""Inspects what a runtime does with a model: kernels, layers, memory, energy, accuracy."""

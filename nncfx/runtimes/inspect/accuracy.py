@@ -1,4 +1,4 @@
-"""The metric of a model as the runtime computes it, not as torch does."""
+"""The metric of a model computed in the runtime instead of torch."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
@@ -11,18 +11,18 @@ from nncfx.errors import ArgumentError, NNCFXError, error_text
 from nncfx.runtimes.protocol.runtime import Session
 
 Metric: TypeAlias = Callable[[nn.Module, Iterable[Any]], float]
-"""From a model and an iterable of `(inputs, targets)` to a number, as `nncfx.Compressor` takes."""
+"""Maps a model and an iterable of `(inputs, targets)` to a number, as in `nncfx.Compressor`."""
 
 
 class SessionModule(nn.Module):
     """A session as a module: its forward runs the model in the runtime.
 
-    It has no parameters and no gradients. One output comes as a tensor, several as a tuple in
-    the order of the file. The session stays the caller's to close.
+    It has no parameters and no gradients. A single output is returned as a tensor, several as a
+    tuple in the order of the file. The caller has to close the session.
     """
 
     def __init__(self, session: Session) -> None:
-        """Stand for `session`."""
+        """Wrap `session`."""
         super().__init__()
         self._session = session
 
@@ -37,13 +37,13 @@ def metric_through(session: Session, batches: Iterable[Any], metric: Metric) -> 
     """Return the metric of the model on the user's data, computed in the runtime.
 
     Args:
-        session: of the runtime; an open batch axis lets the last batch be smaller.
+        session: of the runtime; with an open batch axis the last batch may be smaller.
         batches: as `metric` reads them, such as a `DataLoader` of `(inputs, targets)`.
-        metric: from a model and `batches` to a number; the same function as for torch.
+        metric: maps a model and `batches` to a number; the same function as for torch.
 
     Raises:
-        ArgumentError: the metric fails, or returns something else than a number.
-        RuntimeFailure: the runtime refuses a batch.
+        ArgumentError: the metric fails, or returns something other than a number.
+        RuntimeFailure: the runtime rejects a batch.
     """
     name = getattr(metric, "__name__", type(metric).__name__)
     try:

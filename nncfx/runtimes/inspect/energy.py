@@ -1,4 +1,4 @@
-"""Energy of processors and GPUs, from the counters of RAPL and NVML where a platform has them."""
+"""Energy of processors and GPUs, from the counters of RAPL and NVML if available."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,12 +18,12 @@ _MILLI: Final = 1e-3
 
 @dataclass(frozen=True)
 class EnergyCounter:
-    """What counts the energy of one device.
+    """The energy counter of one device.
 
     Attributes:
         name: of the device.
         joules: returns the reading.
-        range_joules: where the reading starts again from zero; infinite where it never does.
+        range_joules: the reading at which it wraps to zero; infinite if it never does.
     """
 
     name: str
@@ -33,12 +33,12 @@ class EnergyCounter:
 
 @dataclass(frozen=True)
 class Energy:
-    """Energy of whole devices while a call runs, idle power and other work included.
+    """Energy of whole devices during a call, including idle power and other work.
 
     Attributes:
         joules: for one call.
         watts: average power.
-        calls: how many were measured.
+        calls: number of measured calls.
     """
 
     joules: float
@@ -47,9 +47,9 @@ class Energy:
 
 
 def energy_counters() -> tuple[EnergyCounter, ...]:
-    """Return the counters of all processors, and of all GPUs where torch sees one.
+    """Return the counters of all processors, and of all GPUs if torch sees one.
 
-    Virtual machines have none for processors, and on most systems only root may read them.
+    Virtual machines have none for processors, and on most systems only root can read them.
 
     Raises:
         MissingExtraError: there is a GPU, and nvidia-ml-py is not installed.
@@ -59,7 +59,7 @@ def energy_counters() -> tuple[EnergyCounter, ...]:
 
 
 def rapl_counters(folder: Path = _POWERCAP) -> tuple[EnergyCounter, ...]:
-    """Return the counters of the processor packages; none where the platform tells nothing."""
+    """Return the counters of the processor packages; empty if the platform has none."""
     packages = sorted(folder.glob("*-rapl:[0-9]*"))
     return tuple(
         EnergyCounter(
@@ -77,7 +77,7 @@ def nvml_counters() -> tuple[EnergyCounter, ...]:
 
     Raises:
         MissingExtraError: nvidia-ml-py is not installed.
-        RuntimeFailure: NVML does not start, as where there is no driver.
+        RuntimeFailure: NVML does not start, for example without a driver.
     """
     with needing("nvidia-ml-py", "nvml", "reading the energy of a GPU"):
         import pynvml
@@ -94,7 +94,7 @@ def nvml_counters() -> tuple[EnergyCounter, ...]:
         )
     except pynvml.NVMLError as error:
         raise RuntimeFailure(
-            f"NVML does not tell the energy of the GPUs here: {error}. Is a driver of NVIDIA "
+            f"NVML does not report the energy of the GPUs here: {error}. Is a driver of NVIDIA "
             "loaded? nvidia-smi must work."
         ) from error
 
@@ -106,20 +106,20 @@ def energy_per_call(
     counters: Sequence[EnergyCounter] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Energy:
-    """Return the energy of one `call`, averaged over as many as fill `seconds`, at least one.
+    """Return the energy of one `call`, averaged over as many as fit in `seconds`, at least one.
 
-    A counter that starts again from zero meanwhile is allowed for, once. Counters move in steps
-    (1 ms for processors, up to 100 ms for GPUs): a second or more makes them small.
+    A counter may wrap to zero once. Counters advance in steps (1 ms for processors, up to 100 ms
+    for GPUs), which are negligible after a second or more.
 
     Args:
         call: the work.
-        seconds: to repeat it for.
-        counters: of the devices that take part; `energy_counters()` by default.
+        seconds: how long to repeat it.
+        counters: of the devices involved; `energy_counters()` by default.
         clock: a monotonic clock in seconds.
 
     Raises:
         ArgumentError: `seconds` is negative or not finite.
-        RuntimeFailure: the platform has no counters, or they may not be read.
+        RuntimeFailure: the platform has no counters, or they cannot be read.
         MissingExtraError: there is a GPU, and nvidia-ml-py is not installed.
     """
     if not 0.0 <= seconds < float("inf"):

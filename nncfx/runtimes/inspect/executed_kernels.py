@@ -1,4 +1,4 @@
-"""Which operations of a file ONNX Runtime computes in integers."""
+"""Finds the operations of a file that ONNX Runtime computes in integers."""
 
 import json
 import os
@@ -48,12 +48,12 @@ _CONVERSIONS: Final = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerKernels:
-    """What ONNX Runtime makes of a file.
+    """How ONNX Runtime executes a file.
 
     Attributes:
         integer: names of the convolutions and matrix products that it computes in integers.
         float: names of those that it computes in float.
-        conversions: how many conversions between float and integers are left.
+        conversions: number of remaining conversions between float and integers.
         operators: how often each operator runs.
     """
 
@@ -66,15 +66,15 @@ class IntegerKernels:
 def integer_kernels(path: str | os.PathLike[str], inputs: ExampleInputs) -> IntegerKernels:
     """Return which operations of the ONNX file at `path` run in integers in ONNX Runtime.
 
-    The answer is what ONNX Runtime itself recorded of one run on this machine; it chooses kernels
-    by processor, so that another one may give another answer.
+    The result is ONNX Runtime's own record of one run on this machine; it chooses kernels by
+    processor, so results on another machine can differ.
 
     Args:
         path: the file.
-        inputs: what to run it on.
+        inputs: the inputs to run it on.
 
     Raises:
-        RuntimeFailure: there is no such file, or ONNX Runtime refuses it or the inputs.
+        RuntimeFailure: there is no such file, or ONNX Runtime rejects it or the inputs.
         MissingExtraError: ONNX Runtime is not installed.
     """
     with OnnxRuntime().build(path, BuildOptions(profile=True)) as session:

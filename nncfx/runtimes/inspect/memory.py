@@ -1,4 +1,4 @@
-"""How much memory a model takes in a runtime, measured in a process of its own."""
+"""The memory of a model in a runtime, measured in a separate process."""
 
 import json
 import pickle
@@ -24,7 +24,7 @@ _CHILD: Final = "import sys; from nncfx.runtimes.inspect.memory import main; mai
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUse:
-    """Resident memory of the process that a model adds to, in bytes.
+    """Resident memory in bytes that a model adds to its process.
 
     Attributes:
         build_bytes: highest while the session is built, above the runtime alone.
@@ -41,15 +41,15 @@ def memory_use(
     runtime: str = "onnxruntime",
     options: BuildOptions | None = None,
 ) -> MemoryUse:
-    """Return the memory that a model takes in `runtime`, measured in a process of its own.
+    """Return the memory of a model in `runtime`, measured in a separate process.
 
-    The memory of a GPU does not count, and neither does what the runtime needs without a model.
-    A module's own weights count.
+    GPU memory does not count, and neither does memory that the runtime needs without a model. A
+    module's own weights count.
 
     Raises:
-        ArgumentError: there is no such runtime.
-        RuntimeFailure: the runtime refuses the model or the inputs, the process cannot read the
-            module (one that is defined in a script's `__main__`), or the system has no `/proc`.
+        ArgumentError: the runtime is unknown.
+        RuntimeFailure: the runtime rejects the model or the inputs, the process cannot load the
+            module (if it is defined in a script's `__main__`), or the system has no `/proc`.
         MissingExtraError: the runtime is not installed.
     """
     runtime_named(runtime).version()
@@ -74,13 +74,13 @@ def memory_use(
 def main(task: str) -> None:
     """Measure the task that `memory_use` wrote to a file, in this process, and print it."""
     with Path(task).open("rb") as stream:
-        source, inputs, runtime, options = pickle.load(stream)  # noqa: S301 (our parent wrote it)
+        source, inputs, runtime, options = pickle.load(stream)  # noqa: S301 (from our parent)
     chosen = runtime_named(runtime)
     chosen.version()
     held = 0
     if isinstance(source, nn.Module):
         held = sum(one.nbytes for one in (*source.parameters(), *source.buffers()))
-    _RESET.write_text("5", encoding="ascii")  # the peak begins again from here
+    _RESET.write_text("5", encoding="ascii")  # reset the peak
     start = _peak_bytes() - held
     with chosen.build(source, options) as session:
         built = _peak_bytes() - start

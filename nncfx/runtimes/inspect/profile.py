@@ -1,4 +1,4 @@
-"""Time per layer, as ONNX Runtime's own profile tells it."""
+"""Time per layer, from ONNX Runtime's own profile."""
 
 import json
 import math
@@ -18,13 +18,13 @@ from nncfx.runtimes.protocol.runtime import BuildOptions
 from nncfx.tracing import ExampleInputs
 
 UNATTRIBUTED: Final = "(runtime)"
-"""Where the time of operations goes that the runtime added or fused beyond recognition."""
+"""The entry for the time of operations that the runtime added or fused beyond recognition."""
 
 _US_PER_MS: Final = 1000.0
 _WARM_UP_RUNS: Final = 5
 _MOST_RUNS: Final = 10_000
 _KERNEL: Final = "_kernel_time"
-# What ONNX Runtime adds to the name of a node that it rewrites.
+# ONNX Runtime's additions to the names of nodes that it rewrites.
 _ADDITIONS: Final = re.compile(r"^fused |/\w*Fusion/?$|_nchwc$|_nhwc$|_token_\d+$|_quant$")
 
 
@@ -36,8 +36,8 @@ class LayerTime:
         module: its dotted path; `""` for the model's own forward, `UNATTRIBUTED` for the rest.
         ms: median over the runs of the time of all its operations.
         operators: kinds of the operations that the runtime ran for it, in order.
-        output_shape: of the last of them; `()` where it has no tensor.
-        macs: multiply-accumulates of all of them as run, channels that the runtime pads included.
+        output_shape: of the last of them; `()` without a tensor.
+        macs: multiply-accumulates of all of them as run, including channels added as padding.
     """
 
     module: str
@@ -62,7 +62,7 @@ class Profile:
     run_ms: float
 
     def ms_of(self, module: str) -> float:
-        """Return the milliseconds of `module`; 0 where the runtime ran nothing for it."""
+        """Return the milliseconds of `module`; 0 if the runtime ran nothing for it."""
         return next((layer.ms for layer in self.layers if layer.module == module), 0.0)
 
 
@@ -74,7 +74,7 @@ def profile_layers(
     threads: int | None = None,
     runs: int = 30,
 ) -> Profile:
-    """Return the time of each layer of the ONNX file at `path`; as `compare_profiles`, of one."""
+    """Return the time of each layer of the ONNX file at `path`; see `compare_profiles`."""
     return compare_profiles(
         {"model": path}, inputs, modules={"model": modules}, threads=threads, runs=runs
     )["model"]
@@ -88,19 +88,19 @@ def compare_profiles(
     threads: int | None = None,
     runs: int = 30,
 ) -> dict[str, Profile]:
-    """Return the time of each layer of several ONNX files, run in turns: A B A B ...
+    """Return the time of each layer of several ONNX files, run alternately: A B A B ...
 
     Args:
         paths: the files by name.
-        inputs: given to each.
-        modules: for each file, `{name of node or value: module}`, as `ExportResult.modules` and
-            `nncfx.export.modules_in_file` give it.
+        inputs: of each file.
+        modules: for each file, `{name of node or value: module}`, from `ExportResult.modules` or
+            `nncfx.export.modules_in_file`.
         threads: CPU threads that one run may use.
         runs: measured runs of each file, in [1, 10000]; five more warm it up.
 
     Raises:
         ArgumentError: `runs` is out of range, or a file has no entry in `modules`.
-        RuntimeFailure: ONNX Runtime refuses a file or the inputs.
+        RuntimeFailure: ONNX Runtime rejects a file or the inputs.
         MissingExtraError: ONNX Runtime is not installed.
     """
     if not 1 <= runs <= _MOST_RUNS:
@@ -155,7 +155,7 @@ def _profile(text: str, modules: Mapping[str, str]) -> Profile:
 
 
 def _shapes(operation: Mapping[str, Any], side: str) -> list[tuple[int, ...]]:
-    """Return the shapes of the inputs or outputs; one `()` where there are none."""
+    """Return the shapes of the inputs or outputs; one `()` if there are none."""
     tensors = operation.get(f"{side}_type_shape", [])
     return [tuple(shape) for tensor in tensors for shape in tensor.values()] or [()]
 
@@ -178,7 +178,7 @@ class _Run:
 
 
 def _runs(events: Sequence[Mapping[str, Any]]) -> list[_Run]:
-    """Return the operations of each run; the profile lists them before the run that they end."""
+    """Return the operations of each run; the profile lists them before their run."""
     runs: list[_Run] = []
     operations: list[Mapping[str, Any]] = []
     for event in events:

@@ -1,4 +1,4 @@
-"""Latency predicted from a table of measured modules: for searches that cannot wait."""
+"""Latency predicted from a table of measured modules, for fast searches."""
 
 import json
 from collections import defaultdict
@@ -19,17 +19,17 @@ from nncfx.tracing import ExampleInputs, trace
 _FORMAT: Final = 1
 _NEAREST: Final = 6
 _RIDGE: Final = 1e-6
-# A module is never predicted faster than this share of its fastest measurement.
+# The lowest prediction for a module, relative to its fastest measurement.
 _FASTEST_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True)
 class ModuleSample:
-    """One measurement of a kind of module: its size, and how long it took.
+    """One measurement of a kind of module: its size and its time.
 
     Attributes:
         size: channels read, channels written, elements read, elements written, MACs.
-        ms: median time in the runtime, of all that was fused into it.
+        ms: median time in the runtime, including everything fused into it.
     """
 
     size: tuple[float, ...]
@@ -41,13 +41,13 @@ class LatencyTable:
     """Measured times of modules in one runtime on one machine.
 
     Modules of one kind (same function, kernel, stride and extent, any width) share their
-    measurements. Between them the time is interpolated: a linear function of the size, bent
-    through the nearest measurements.
+    measurements. The time between them is interpolated: a linear function of the size, corrected
+    to pass through the nearest measurements.
 
     Attributes:
         machine: runtime, version, threads, processor and how it multiplies bytes, in words.
         samples: measurements by kind.
-        scale: a whole run takes this many times the sum of its modules.
+        scale: the time of a whole run over the sum of its modules.
     """
 
     machine: Mapping[str, str]
@@ -55,10 +55,10 @@ class LatencyTable:
     scale: float
 
     def predict_ms(self, graph: NNCFGraph) -> float:
-        """Return the milliseconds that one call of the model of `graph` will take.
+        """Return the predicted milliseconds of one call of the model of `graph`.
 
         Raises:
-            RuntimeFailure: the table has no measurement of some kind of module.
+            RuntimeFailure: the table lacks a kind of module.
         """
         return self.scale * sum(self.module_ms(graph).values())
 
@@ -66,7 +66,7 @@ class LatencyTable:
         """Return the predicted milliseconds by dotted module name.
 
         Raises:
-            RuntimeFailure: the table has no measurement of some kind of module.
+            RuntimeFailure: the table lacks a kind of module.
         """
         return {
             name: self._one(name, kind, size) for name, (kind, size) in _modules(graph).items()
@@ -81,16 +81,16 @@ class LatencyTable:
         """Return the table that `to_json` wrote.
 
         Raises:
-            StorageError: `text` is no table, or one of another version.
+            StorageError: `text` is not a table, or has another version.
         """
         try:
             found = load_object(text, "latency table")
             version = found.pop("latency_table", None)
-            if version in (_FORMAT, None):  # without one it is something else
+            if version in (_FORMAT, None):  # without a version it is something else
                 return decode(cls, found)
         except StorageError as error:
             raise StorageError(
-                f"This is no latency table: {error} Write tables with LatencyTable.to_json."
+                f"This is not a latency table: {error} Write tables with LatencyTable.to_json."
             ) from error
         raise StorageError(
             f"The latency table is of version {version!r:.60}; this nncfx reads "
@@ -113,19 +113,20 @@ def fitted_table(
     *,
     machine: Mapping[str, str],
 ) -> LatencyTable:
-    """Return the table of what was measured on some variants of a model.
+    """Return the table of measurements on several variants of a model.
 
-    The scale is the median over the variants of the run over the sum of its modules, which a
-    disturbed measurement does not move.
+    The scale is the median over the variants of the run time over the sum of its modules, which is
+    robust against a disturbed measurement.
 
     Args:
         graphs: of each variant, traced on the example inputs.
-        module_ms: for each, the milliseconds by module, as `Profile.layers` tells them.
-        run_ms: for each, the milliseconds of a whole run without a profile.
+        module_ms: for each, the milliseconds by module, from `Profile.layers`.
+        run_ms: for each, the milliseconds of a whole run without profiling.
         machine: facts to keep with the table.
 
     Raises:
-        ArgumentError: the three are of different lengths, or fewer than two, or a profile has
+        ArgumentError: the three have different lengths, or fewer than two entries, or a profile
+            has
             no time for any module.
     """
     if len(graphs) < 2 or not len(graphs) == len(module_ms) == len(run_ms):  # noqa: PLR2004 (a line)
@@ -152,12 +153,12 @@ def fitted_table(
 
 
 def predicted_latency(table: LatencyTable, example_inputs: ExampleInputs) -> Objective:
-    """Return the objective of a search that predicts the latency instead of measuring it.
+    """Return an objective for searches that predicts the latency instead of measuring it.
 
-    Each candidate is traced on `example_inputs`, nothing is exported and nothing run.
+    Each candidate is traced on `example_inputs`; nothing is exported or run.
     """
 
-    def measured(subject: Any) -> float:  # noqa: ANN401 (any subject that holds a model)
+    def measured(subject: Any) -> float:  # noqa: ANN401 (any subject with a model)
         return table.predict_ms(trace(subject.model, example_inputs))
 
     return Objective("predicted latency", "ms", maximize=False, measure=measured)
@@ -224,7 +225,7 @@ def _extent(shape: tuple[int, ...]) -> str:
 
 
 def _interpolated(samples: Sequence[ModuleSample], size: tuple[float, ...]) -> float:
-    """Return the time of a module of this size, through what was measured near it."""
+    """Return the time of a module of this size, interpolated from nearby measurements."""
     sizes = np.array([sample.size for sample in samples])
     times = np.array([sample.ms for sample in samples])
     least = float(times.min())
@@ -243,7 +244,7 @@ def _interpolated(samples: Sequence[ModuleSample], size: tuple[float, ...]) -> f
 
 
 def _linear(sizes: Array, times: Array) -> Array:
-    """Return the coefficients of a linear function of size, ridge against collinear sizes."""
+    """Return the coefficients of a linear function of size; ridge handles collinear sizes."""
     design = np.concatenate([np.ones((len(sizes), 1)), sizes], axis=1)
     normal = design.T @ design + _RIDGE * len(sizes) * np.eye(design.shape[1])
     found: Array = np.linalg.solve(normal, design.T @ times)

@@ -1,4 +1,4 @@
-"""A latency table, measured in ONNX Runtime on variants of a model."""
+"""Measures a latency table in ONNX Runtime on variants of a model."""
 
 import logging
 import os
@@ -23,12 +23,12 @@ _RUNS: Final = 15
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A model of some widths, as a graph and as the file that the runtime reads.
+    """A model with certain widths, as a graph and as the file for the runtime.
 
     Attributes:
         graph: traced on the example inputs (`nncfx.tracing.trace`).
         path: the ONNX file.
-        modules: `{name of node or value: module}`, as `ExportResult.modules` gives it.
+        modules: `{name of node or value: module}`, from `ExportResult.modules`.
     """
 
     graph: NNCFGraph
@@ -47,19 +47,19 @@ def measured_table(
     """Return the table of the modules of `variants`, measured here in ONNX Runtime.
 
     Variants should differ in the widths of all layers, from the narrowest to the widest that a
-    search may ask for; a dozen random ones predict ResNet-50 within 2 % on a quiet machine. On
-    a busy machine, one thread is timed by its CPU time.
+    search may request; a dozen random ones predict ResNet-50 within 2 % on a quiet machine. On a
+    busy machine, one thread is timed by its CPU time.
 
     Args:
         variants: at least two.
-        example_inputs: as the graphs were traced on.
+        example_inputs: the inputs that the graphs were traced on.
         threads: CPU threads of one call.
-        seconds: to time the whole run of each variant for.
+        seconds: how long to time the whole run of each variant.
         runs: profiled runs of each variant.
 
     Raises:
         ArgumentError: there are fewer than two variants, or a profile has no time for any module.
-        RuntimeFailure: ONNX Runtime refuses a file or the inputs.
+        RuntimeFailure: ONNX Runtime rejects a file or the inputs.
         MissingExtraError: ONNX Runtime is not installed.
     """
     plan = TimingPlan(seconds=seconds, clock="auto")
@@ -87,10 +87,10 @@ def measured_table(
 
 
 def read_table(text: str) -> LatencyTable:
-    """Return the table in `text`, and say so in the log if it is of another processor than this.
+    """Return the table in `text`, and log a warning if it is from another processor.
 
     Raises:
-        StorageError: `text` is no table, or one of another version.
+        StorageError: `text` is not a table, or has another version.
     """
     table = LatencyTable.from_json(text)
     others = [

@@ -1,1 +1,1 @@
-"""What every runtime offers: build, bind, run, close."""
+"""The interface of runtimes: build, bind, run, close."""

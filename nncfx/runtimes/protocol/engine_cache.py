@@ -1,4 +1,4 @@
-"""Engines kept on disk, found again by what they were built from, with what and for what."""
+"""A cache of engines on disk, keyed by their sources, versions and settings."""
 
 import hashlib
 import json
@@ -16,15 +16,15 @@ _MAGIC: Final = b"nncfx engine 1\n"
 def kept_engine(
     folder: Path | None, facts: Mapping[str, str], build: Callable[[], bytes]
 ) -> tuple[bytes, bool]:
-    """Return the engine that `facts` stand for, and whether it was found in `folder`.
+    """Return the engine for `facts`, and whether it was found in `folder`.
 
-    The facts are all that it depends on: runtime, version, content of the model, settings. The
-    file's name is a digest of them, so that another one is another file. An engine that is not
-    there is built and kept, the folder made; with no folder it is built and not kept. Two
-    processes may share a folder.
+    The facts are everything that it depends on: runtime, version, content of the model, settings.
+    The file name is a digest of them, so another engine has another file. A missing engine is
+    built and stored, and the folder is created; without a folder it is only built. Two processes
+    can share a folder.
 
     Raises:
-        RuntimeFailure: the file is damaged, or says that it is another engine.
+        RuntimeFailure: the file is damaged, or contains another engine.
         StorageError: the engine cannot be written.
     """
     if folder is None:
@@ -39,9 +39,9 @@ def kept_engine(
 
 
 def content_digest(path: Path) -> str:
-    """Return a digest of the file at `path` and of the files of weights that stand beside it.
+    """Return a digest of the file at `path` and of weight files next to it.
 
-    ONNX keeps weights above 2 GB in files of their own; those whose names begin with the model's
+    ONNX stores weights above 2 GB in separate files; those whose names start with the model's
     (`model.onnx.data`) count.
     """
     digest = hashlib.sha256()
@@ -53,7 +53,7 @@ def content_digest(path: Path) -> str:
 
 
 def processor_digest(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return a digest of the processor's model and instructions: what compiled code depends on."""
+    """Return a digest of the processor's model and instructions, for compiled code."""
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     wanted = ("model name", "flags", "Features")
     told = [line for line in lines if line.startswith(wanted)][: len(wanted)]

@@ -1,4 +1,4 @@
-"""The ONNX file that a runtime is asked to read."""
+"""The path of the ONNX file for a runtime."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from nncfx.runtimes.protocol.runtime import ModelSource
 
 
 def onnx_path(source: ModelSource, runtime: str) -> Path:
-    """Return `source` as the path of a file that exists.
+    """Return `source` as the path of an existing file.
 
     Raises:
         RuntimeFailure: it is a module, or there is no such file.
@@ -26,5 +26,5 @@ def onnx_path(source: ModelSource, runtime: str) -> Path:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text: what a runtime says before its own traces."""
+    """Return the first line of an error's text, before a runtime's own traces."""
     return str(error).strip().partition("\n")[0]

@@ -1,4 +1,4 @@
-"""A module held ready to run in this process, as eager and compiled PyTorch both do."""
+"""Sessions that run a module in this process, for eager and compiled PyTorch."""
 
 import contextlib
 import warnings
@@ -19,21 +19,21 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of one call."""
 
 Forward: TypeAlias = Callable[..., object]
-"""What computes the outputs from the arguments of a call."""
+"""Computes the outputs from the arguments of a call."""
 
 Prepare: TypeAlias = Callable[[nn.Module, Arguments], Forward]
-"""Makes the function that runs a module on inputs of this kind; compiles where it has to."""
+"""Returns a function that runs a module on inputs of this kind; compiles if needed."""
 
 
 @final
 class ModuleSession(Session):
-    """A module held in eval mode until the session is closed, run without gradients.
+    """A module kept in eval mode until the session is closed, run without gradients.
 
-    Nothing is copied. `prepare` makes what a bound call runs, once for each `bind`.
+    Nothing is copied. Each `bind` calls `prepare` once for the function of a bound call.
     """
 
     def __init__(self, model: nn.Module, options: BuildOptions, prepare: Prepare) -> None:
-        """Put `model` into eval mode; `close` puts its mode back."""
+        """Switch `model` to eval mode; `close` restores its mode."""
         self._model: nn.Module | None = model
         self._threads = options.threads
         self._prepare = prepare
@@ -50,7 +50,7 @@ class ModuleSession(Session):
             raise RuntimeFailure("The session is closed; build another one.")
         args, kwargs = as_call(inputs)
         told = _told(model, "does not compile for")
-        # torch's compiler warns of its own parts
+        # torch's compiler warns about its own code
         unwarned = warnings.catch_warnings(action="ignore")
         with told, unwarned, torch.inference_mode(), _threads(threads):
             forward = self._prepare(model, (args, dict(kwargs)))
@@ -78,7 +78,7 @@ class ModuleSession(Session):
 
 
 def module_of(source: ModelSource, runtime: str) -> nn.Module:
-    """Return `source` as the module that it must be.
+    """Return `source` as a module.
 
     Raises:
         RuntimeFailure: it is a path.
@@ -106,7 +106,7 @@ def _told(model: nn.Module, fault: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _threads(threads: int | None) -> Iterator[None]:
-    """Set torch's threads for the time of a call; torch keeps one number for the process."""
+    """Set torch's threads during a call; torch has one setting per process."""
     before = torch.get_num_threads()
     if threads is None or threads == before:
         yield

@@ -1,4 +1,4 @@
-"""Example inputs as the named arrays that a graph asks for, checked one by one."""
+"""Converts example inputs to the named arrays of a graph, and checks each."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input of a graph: its name, its shape (None where open) and its numpy type."""
+    """One input of a graph: its name, its shape (None if open) and its numpy type."""
 
     name: str
     shape: tuple[int | None, ...]
@@ -28,10 +28,10 @@ class InputSpec:
 def named_arrays(inputs: ExampleInputs, specs: Sequence[InputSpec]) -> dict[str, Array]:
     """Return `{name: array}` for every input in `specs`.
 
-    A mapping goes by name; a tensor or a tuple goes by order, nested ones flattened.
+    A mapping is matched by name; a tensor or a tuple by order, with nested ones flattened.
 
     Raises:
-        RuntimeFailure: an input is missing or unknown, or its shape or type is not the graph's.
+        RuntimeFailure: an input is missing or unknown, or its shape or type does not fit.
     """
     args, kwargs = as_call(inputs)
     count = len(pytree.tree_leaves(args)) if kwargs else len(specs)
@@ -42,7 +42,7 @@ def named_arrays(inputs: ExampleInputs, specs: Sequence[InputSpec]) -> dict[str,
 
 
 def examples_in(inputs: ExampleInputs) -> int:
-    """Return the number of examples: axis 0 of the first tensor, 1 where there is none.
+    """Return the number of examples: axis 0 of the first tensor, 1 if there is none.
 
     >>> examples_in(torch.zeros(8, 3))
     8
@@ -107,7 +107,7 @@ def _checked(value: object, spec: InputSpec) -> Array:
 
 
 def _widened(value: object, spec: InputSpec) -> object:
-    """Return floats of 16 bits as the float32 that the model takes, which changes no number."""
+    """Return 16-bit floats as the float32 that the model needs, without loss."""
     if isinstance(value, torch.Tensor) and spec.dtype == "float32":
         return wide(value)
     return value
@@ -117,7 +117,7 @@ def _as_array(value: object, spec: InputSpec) -> Array:
     if isinstance(value, torch.Tensor):
         if value.dtype == torch.bfloat16:
             raise RuntimeFailure(
-                f"Input '{spec.name}' is bfloat16, which numpy has not; the model takes "
+                f"Input '{spec.name}' is bfloat16, which numpy does not have; the model takes "
                 f"{spec.dtype}. Convert it: x.to(torch.{spec.dtype})."
             )
         return np.asarray(value.detach().cpu().resolve_conj().resolve_neg())

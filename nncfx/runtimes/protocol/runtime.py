@@ -1,4 +1,4 @@
-"""The protocol of a runtime: build a session, bind inputs, run, close."""
+"""The interface of a runtime: build a session, bind inputs, run, close."""
 
 import abc
 import os
@@ -30,9 +30,9 @@ class BuildOptions:
     Attributes:
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
         profile: record the time of every operation (slower; for `profile_layers`).
-        settings: further settings, by the runtime's own names for them.
-        cache: a folder where engines are kept between processes; runtimes that build nothing
-            which outlives the process have no use for it.
+        settings: further settings, by the runtime's own names.
+        cache: a folder for engines that are reused by later processes; ignored by runtimes without
+            such engines.
 
     Raises:
         ArgumentError: `threads` is below 1.
@@ -44,7 +44,7 @@ class BuildOptions:
     cache: Path | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a number of threads that no runtime has; take texts for paths."""
+        """Check the number of threads; accept strings as paths."""
         if self.cache is not None:
             object.__setattr__(self, "cache", Path(self.cache))
         if self.threads is not None and self.threads < 1:
@@ -55,14 +55,13 @@ class BuildOptions:
 
 
 class Session(Closing):
-    """A model made ready to run; a context manager that closes itself.
+    """A model that is ready to run; a context manager that closes itself.
 
     Attributes:
-        in_one_thread: True where a call computes in one thread of this process, so that its CPU
-            time is what it takes on an idle machine.
-        byte_products: How bytes are multiplied, in words, where that was chosen by the CPU at
-            hand; "" where it was not.
-        threads: CPU threads that a call may use; None where the runtime chooses.
+        in_one_thread: True if a call computes in one thread of this process, so that its CPU time
+            is its time on an idle machine.
+        byte_products: How bytes are multiplied, in words, if that depends on this CPU; else "".
+        threads: CPU threads that a call may use; None if the runtime chooses.
     """
 
     in_one_thread: bool = False
@@ -71,39 +70,39 @@ class Session(Closing):
 
     @abc.abstractmethod
     def bind(self, inputs: ExampleInputs) -> Callable[[], object]:
-        """Return a function that runs the model on `inputs` and does nothing else.
+        """Return a function that only runs the model on `inputs`.
 
-        Checks and conversions are made here, once, so that a timed call is the model's alone.
-        What the function returns is the runtime's own; `run` converts it.
+        Inputs are checked and converted here, once, so that a timed call is only the model's. The
+        result of the function is the runtime's own; `run` converts it.
 
         Raises:
-            RuntimeFailure: names, number, shapes or types of `inputs` are not the model's.
+            RuntimeFailure: names, number, shapes or types of `inputs` do not fit the model.
         """
 
     @abc.abstractmethod
     def as_arrays(self, outputs: Any) -> Outputs:  # noqa: ANN401 (each runtime has its own)
-        """Return what a bound function returned as arrays, in the model's order of outputs."""
+        """Return the result of a bound function as arrays, in the model's order of outputs."""
 
     @override
     @abc.abstractmethod
     def close(self) -> None:
-        """Free what the session holds; it cannot run afterwards. Closing twice is harmless."""
+        """Release all resources; the session cannot run afterwards. Closing twice is allowed."""
 
     def run(self, inputs: ExampleInputs) -> Outputs:
         """Return the outputs on `inputs`.
 
         Raises:
-            RuntimeFailure: the inputs are not the model's, or the runtime refused the call.
+            RuntimeFailure: the inputs do not fit the model, or the runtime failed.
         """
         return self.as_arrays(self.bind(inputs)())
 
 
 class Runtime(abc.ABC):
-    """What runs models: one subclass, in one file, for each.
+    """Base class of runtimes: one subclass, in one file, for each.
 
     Attributes:
-        name: how the registry and every message call it.
-        reads_modules: True where `build` takes an `nn.Module`, False where it takes an ONNX file.
+        name: its name in the registry and in messages.
+        reads_modules: True if `build` takes an `nn.Module`, False if it takes an ONNX file.
     """
 
     name: str
@@ -114,13 +113,13 @@ class Runtime(abc.ABC):
         """Return a session for `source`.
 
         Raises:
-            RuntimeFailure: the runtime refuses the model, or takes another kind of source.
+            RuntimeFailure: the runtime rejects the model, or takes another kind of source.
             MissingExtraError: the runtime is not installed.
         """
 
     @abc.abstractmethod
     def version(self) -> str:
-        """Return the version of the runtime that is installed.
+        """Return the installed version of the runtime.
 
         Raises:
             MissingExtraError: the runtime is not installed.

@@ -1,4 +1,4 @@
-"""Hold this process on some of the machine's processors while something is measured."""
+"""Restricts this process to some processors during a measurement."""
 
 import contextlib
 import os
@@ -10,16 +10,16 @@ from nncfx.errors import ArgumentError
 
 @contextlib.contextmanager
 def pinned(cpus: Collection[int]) -> Iterator[None]:
-    """Run the block on the processors `cpus` only; the former ones are restored after it.
+    """Run the body on the processors `cpus` only, and restore the former ones afterwards.
 
-    Threads that start inside inherit the choice and keep it: build sessions inside as well.
+    Threads that start inside keep the restriction: build sessions inside as well.
 
     Raises:
-        ArgumentError: none is given, one does not exist or is not allowed to this process, or
-            the system cannot hold a process.
+        ArgumentError: `cpus` is empty, a processor does not exist or is not allowed for this
+            process, or the system does not support this.
     """
     if sys.platform != "linux":
-        raise ArgumentError("Only Linux can hold a process on some processors; leave it out.")
+        raise ArgumentError("Only Linux can pin a process to processors; leave it out.")
     before = os.sched_getaffinity(0)
     if not cpus or not set(cpus) <= before:
         raise ArgumentError(

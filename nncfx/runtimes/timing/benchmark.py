@@ -1,4 +1,4 @@
-"""Time models on a runtime."""
+"""Times models on a runtime."""
 
 import os
 import tempfile
@@ -19,7 +19,7 @@ from nncfx.runtimes.timing.timing import Timing, TimingPlan, compare
 from nncfx.tracing import ExampleInputs
 
 Export: TypeAlias = Callable[[nn.Module, Path, ExampleInputs], object]
-"""Writes a module to a path in the form that the runtime reads."""
+"""Writes a module to a path in the format that the runtime reads."""
 
 
 def benchmark(
@@ -37,16 +37,16 @@ def benchmark(
         model_or_path: a module, or an ONNX file.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs;
             axis 0 of the first tensor is the number of examples.
-        runtime: its name, of which `RUNTIMES` has a list, or a `Runtime` of your own.
+        runtime: its name in `RUNTIMES`, or your own `Runtime`.
         threads: CPU threads that one call may use; None leaves the choice to the runtime.
         plan: how long and how carefully to measure.
         export: writes a module as an ONNX file, for the runtimes that read files; such as
             `nncfx.export.export_onnx`.
 
     Raises:
-        ArgumentError: there is no such runtime.
-        RuntimeFailure: the runtime refuses the model or the inputs, or it reads files and a
-            module came without `export`.
+        ArgumentError: the runtime is unknown.
+        RuntimeFailure: the runtime rejects the model or the inputs, or it reads files and a module
+            was given without `export`.
         MissingExtraError: the runtime is not installed.
     """
     options = BuildOptions(threads=threads)
@@ -64,7 +64,7 @@ def benchmark(
             f"Runtime '{chosen.name}' reads ONNX files, and {type(model_or_path).__name__} is a "
             "module. Pass export=nncfx.export.export_onnx, or export it first."
         )
-    chosen.version()  # a missing runtime is told before the export
+    chosen.version()  # report a missing runtime before the export
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(model_or_path, path, example_inputs)
@@ -86,11 +86,11 @@ def time_path(
 def time_sessions(
     sessions: Mapping[str, Session], inputs: ExampleInputs, *, plan: TimingPlan | None = None
 ) -> dict[str, Timing]:
-    """Return how long each session takes on the same `inputs`, measured in turns.
+    """Return how long each session takes on the same `inputs`, measured alternately.
 
     Raises:
-        ArgumentError: there is no session, or the plan's clock cannot tell their latency.
-        RuntimeFailure: a session refuses the inputs.
+        ArgumentError: there is no session, or the plan's clock cannot measure their latency.
+        RuntimeFailure: a session rejects the inputs.
     """
     plan = admissible_plan(plan or TimingPlan(), sessions.values())
     calls = {name: session.bind(inputs) for name, session in sessions.items()}
@@ -99,12 +99,12 @@ def time_sessions(
 
 
 def of_session(timing: Timing, session: Session) -> Timing:
-    """Return `timing` with what its session says of itself: threads, products of bytes."""
+    """Return `timing` with the session's own facts: threads, products of bytes."""
     return replace(timing, byte_products=session.byte_products, threads=session.threads)
 
 
 def admissible_plan(plan: TimingPlan, sessions: Iterable[Session]) -> TimingPlan:
-    """Return `plan`, and with wall time for `"auto"` unless all sessions compute in one thread.
+    """Return `plan`, with wall time for `"auto"` unless all sessions compute in one thread.
 
     Raises:
         ArgumentError: the clock is `"cpu"`, and a session does not compute in one thread.
@@ -114,8 +114,9 @@ def admissible_plan(plan: TimingPlan, sessions: Iterable[Session]) -> TimingPlan
     if plan.clock == "auto":
         return replace(plan, clock="wall")
     raise ArgumentError(
-        "The cpu clock adds up the time of all threads of this process, and tells nothing of "
-        "another device: no latency. Build for one thread (--threads 1), or use the wall clock."
+        "The cpu clock adds up the time of all threads of this process, and sees no other "
+        "device, so it measures no latency. Build for one thread (--threads 1), or use the wall "
+        "clock."
     )
 
 
@@ -126,20 +127,20 @@ def sweep_batches(
     *,
     plan: TimingPlan | None = None,
 ) -> dict[int, Timing]:
-    """Return how long a call takes for each batch size, measured in turns.
+    """Return how long a call takes for each batch size, measured alternately.
 
     Tensors of `inputs` whose axis 0 is the batch (as long as the first tensor's) are repeated or
-    cut to each size; the others stay as they are.
+    cut to each size; the others do not change.
 
     Args:
         session: of a model whose batch is open.
         inputs: example inputs, of any batch.
         batches: the sizes, each at least 1.
-        plan: how long and how carefully.
+        plan: how long and how carefully to measure.
 
     Raises:
         ArgumentError: there is no size, or one is below 1.
-        RuntimeFailure: the session refuses a size.
+        RuntimeFailure: the session rejects a size.
     """
     if bad := [size for size in batches if size < 1]:
         raise ArgumentError(f"A batch of {bad[0]} holds no example; sizes begin at 1.")

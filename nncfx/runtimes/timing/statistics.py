@@ -14,9 +14,9 @@ def bootstrap_medians(rounds: Sequence[Sequence[float]], *, resamples: int, seed
     """Return the median of all samples under `resamples` drawings of the rounds with replacement.
 
     Whole rounds are drawn, not single samples: the calls of a round share the state of the
-    machine, and drawing them one by one would promise an interval that is too narrow. With one
-    sample in each round this is the ordinary bootstrap. Two inputs with the same number of rounds
-    and the same seed see the same drawings, so that what disturbed a round of both cancels.
+    machine, and drawing them one by one would give an interval that is too narrow. With one sample
+    in each round this is the ordinary bootstrap. Two inputs with the same number of rounds and the
+    same seed use the same drawings, so that disturbances of a round of both cancel.
 
     Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), sections 6 and 8.
     """
@@ -30,22 +30,22 @@ def bootstrap_medians(rounds: Sequence[Sequence[float]], *, resamples: int, seed
 
 
 def percentile_interval(statistics: Array, confidence: float) -> tuple[float, float]:
-    """Return the central interval that holds `confidence` (in (0, 1)) of `statistics`."""
+    """Return the central interval that contains `confidence` (in (0, 1)) of `statistics`."""
     tail = (1.0 - confidence) / 2.0
     low, high = np.quantile(statistics, [tail, 1.0 - tail])
     return float(low), float(high)
 
 
 def _weighted_medians(values: Array, owner: Array, drawn: Array) -> Array:
-    """Return, for each row of `drawn`, the median of sorted `values`, each as often as its owner.
+    """Return, for each row of `drawn`, the median of sorted `values`, weighted by their owner.
 
     Args:
         values: n, in ascending order.
         owner: The round of each value, n.
         drawn: How often each round was drawn, resamples x rounds.
 
-    The weights are added up by blocks of values first, and one by one in the block that holds the
-    median: of n values this takes about the root of n additions, instead of n.
+    The weights are summed by blocks of values first, and one by one in the block that contains the
+    median: for n values this takes about the root of n additions, instead of n.
     """
     size = math.isqrt(len(values)) + 1
     block = np.arange(len(values)) // size
@@ -55,7 +55,7 @@ def _weighted_medians(values: Array, owner: Array, drawn: Array) -> Array:
     total = reached[:, -1].astype(np.int64)
 
     def reaching(rank: Array) -> Array:
-        """Return, for each row, the first value up to which the weights come to its `rank`."""
+        """Return, for each row, the first value at which the summed weights reach its `rank`."""
         chosen = np.argmax(reached >= rank[:, None], axis=1)
         columns = chosen[:, None] * size + np.arange(size)
         inside = columns < len(values)

@@ -1,4 +1,4 @@
-"""Wall time and CPU time of a call, and which of the two to believe."""
+"""Wall time and CPU time of a call, and which of them to use."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Clock: TypeAlias = Callable[[], float]
 """A monotonic clock in seconds."""
 
 CLOCKS: Final = ("wall", "cpu", "auto")
-"""What a measurement may go by; see `TimingPlan.clock`."""
+"""The clocks for a measurement; see `TimingPlan.clock`."""
 
 _HELD_UP: Final = 0.95
 
@@ -24,11 +24,11 @@ class Seconds(NamedTuple):
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """Reads the wall clock around a call, and the clock of the process's CPU time inside of it.
+    """Reads the wall clock around a call, and inside of that the clock of CPU time.
 
     Attributes:
-        wall: what a user waits.
-        cpu: what this process computes; None where it is not to be read.
+        wall: the time that a user waits.
+        cpu: the time that this process computes; None to skip it.
     """
 
     wall: Clock
@@ -47,9 +47,9 @@ class Stopwatch:
 
 
 def held_up_share(calls: Iterable[Seconds]) -> float:
-    """Return the share of `calls` that did not compute for more than 5 % of their time.
+    """Return the share of `calls` that were not computing for more than 5 % of their time.
 
-    A call that computes in one thread was then held up by other work; 0.0 where there is none.
+    A call that computes in one thread was then delayed by other work; 0.0 without calls.
 
     >>> held_up_share([Seconds(2.0, 2.0), Seconds(3.0, 2.0)])
     0.5

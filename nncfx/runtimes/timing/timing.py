@@ -1,4 +1,4 @@
-"""Time several functions against each other, fairly: warm-up, interleaving, median, interval."""
+"""Times several functions against each other: warm-up, interleaving, median, interval."""
 
 import gc
 import time
@@ -19,7 +19,7 @@ _MS: Final = 1000.0
 _CALLS_PER_WINDOW: Final = 5
 _MOST_CALLS_PER_ROUND: Final = 100
 _BUSY: Final = 0.25
-"""The share of calls that are held up from which `clock="auto"` goes by CPU time."""
+"""The share of delayed calls from which `clock="auto"` uses CPU time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,19 +27,20 @@ class TimingPlan:
     """How long and how carefully to measure.
 
     Attributes:
-        seconds: time to spend on the measured calls of each variant.
+        seconds: time for the measured calls of each variant.
         warm_up_seconds: time after which a variant counts as warm even if it never settled.
-        settled_within: two windows of five calls whose medians differ by at most this fraction
-            end the warm-up.
-        round_seconds: measured calls of one variant follow each other for this long before the
-            next variant has its turn; one call at least, 100 at most.
-        rounds: fewest turns for each variant, even when `seconds` are over; at least 5.
+        settled_within: the warm-up ends when two windows of five calls have medians that differ by
+            at most this fraction.
+        round_seconds: time of consecutive calls of one variant before the turn of the next; at
+            least one call, at most 100.
+        rounds: fewest turns for each variant, even after `seconds`; at least 5.
         confidence: of the interval, in (0, 1).
         resamples: drawings of the bootstrap.
         seed: of the bootstrap.
-        clock: `"wall"`, what a user waits; `"cpu"`, what this process computes; `"auto"`, CPU
-            time where other work on the machine holds up more than a quarter of the calls, and
-            wall time otherwise. CPU time is what a call takes on an idle machine, if it computes
+        clock: `"wall"`, the time that a user waits; `"cpu"`, the time that this process computes;
+            `"auto"`, CPU time if other work on the machine delays more than a quarter of the
+            calls, else wall time. CPU time is the time of a call on an idle machine, if it
+            computes in one thread of this process; with several threads it is their sum.
             in one thread of this process; of several threads it is the sum.
 
     Raises:
@@ -63,7 +64,7 @@ class TimingPlan:
                 raise ArgumentError(
                     f"{name} is {getattr(self, name)}; it must be a finite number, 0 or more."
                 )
-        if self.rounds < 5:  # noqa: PLR2004 (fewer make no interval of 95 %)
+        if self.rounds < 5:  # noqa: PLR2004 (fewer give no interval of 95 %)
             raise ArgumentError(f"rounds is {self.rounds}; an interval needs at least 5.")
         if not 0.0 < self.confidence < 1.0:
             raise ArgumentError(
@@ -80,19 +81,19 @@ class Timing:
 
     Attributes:
         median_ms: median of the measured calls.
-        interval_ms: bootstrap interval of that median, of the plan's confidence.
+        interval_ms: bootstrap interval of that median, with the plan's confidence.
         first_ms: the very first call, before any warm-up; always wall time.
-        examples: examples that one call computes.
-        settled: False when the warm-up ran out of time before two windows agreed.
-        rounds_ms: the measured calls, by the turn in which they were made.
+        examples: examples per call.
+        settled: False if the warm-up ran out of time before two windows agreed.
+        rounds_ms: the measured calls, by turn.
         plan: how it was measured.
-        series: name of the comparison; timings of one series were measured in turns.
-        clock: `"wall"` or `"cpu"`: what `"auto"` came to.
-        held_up: share of the calls of the whole series that other work held up by more than 5 %
-            of their time; None where the plan goes by wall time and CPU time was not looked at.
-        byte_products: how the session multiplied bytes, in words, where that was chosen by the
-            CPU at hand; "" where it was not.
-        threads: CPU threads that a call may use; None where the runtime chose.
+        series: name of the comparison; timings of one series were measured alternately.
+        clock: `"wall"` or `"cpu"`: the choice of `"auto"`.
+        held_up: share of the calls of the whole series that other work delayed by more than 5 % of
+            their time; None if the plan uses wall time and CPU time was not measured.
+        byte_products: how the session multiplied bytes, in words, if that depends on this CPU;
+            else "".
+        threads: CPU threads that a call may use; None if the runtime chose.
 
     Printed, it is one line.
     """
@@ -112,7 +113,7 @@ class Timing:
 
     @override
     def __str__(self) -> str:
-        """Return median and interval, and of what a call they are."""
+        """Return median and interval, and the call that was timed."""
         low, high = self.interval_ms
         clock = ", CPU time" if self.clock == "cpu" else ""
         if self.clock == "cpu" and self.held_up:
@@ -136,9 +137,9 @@ class Timing:
         return _MS * self.examples / self.median_ms
 
     def percentile_ms(self, share: float) -> float:
-        """Return the milliseconds that `share` (in [0, 1]) of the calls take at most.
+        """Return the milliseconds within which `share` (in [0, 1]) of the calls are done.
 
-        Between two calls it is interpolated linearly, as `numpy.quantile` does.
+        Interpolated linearly between calls, like `numpy.quantile`.
 
         Raises:
             ArgumentError: `share` is out of range.
@@ -151,7 +152,7 @@ class Timing:
 
 
 def call_words(batch: int | None, threads: int | None) -> str:
-    """Return in words what one timed call was, to be stated with its latency.
+    """Return a description of one timed call, to be stated with its latency.
 
     >>> call_words(16, 1), call_words(1, None), call_words(None, 2)
     ('batch 16, 1 thread', 'batch 1, threads as the runtime chose', '2 threads')
@@ -170,7 +171,7 @@ def measure(
     clock: Clock = time.perf_counter,
     cpu_clock: Clock = time.process_time,
 ) -> Timing:
-    """Return how long `call` takes; as `compare`, with one variant."""
+    """Return how long `call` takes; like `compare`, with one variant."""
     calls = {"call": call}
     return compare(calls, plan=plan, examples=examples, clock=clock, cpu_clock=cpu_clock)["call"]
 
@@ -183,20 +184,20 @@ def compare(
     clock: Clock = time.perf_counter,
     cpu_clock: Clock = time.process_time,
 ) -> dict[str, Timing]:
-    """Return how long each of `calls` takes, measured in turns: A B C A B C ...
+    """Return how long each of `calls` takes, measured alternately: A B C A B C ...
 
-    What slows the machine down for a while then slows all variants alike. First each is called
-    once (`first_ms`), then until two windows of calls agree, then in rounds until the plan's
-    seconds are over. Each turn begins with one call that does not count, so that no variant pays
-    for what its predecessor left in the caches. Python's garbage collector rests meanwhile.
+    Temporary slow-downs of the machine thus affect all variants alike. First each is called once
+    (`first_ms`), then until two windows of calls agree, then in rounds until the plan's seconds
+    are over. Each turn starts with one call that does not count, so that no variant is affected by
+    the cache contents of its predecessor. Python's garbage collector is disabled meanwhile.
 
     Args:
         calls: the variants by name; each call does the whole work before it returns.
-        plan: how long and how carefully; `TimingPlan()` by default.
-        examples: examples that one call computes.
-        clock: a monotonic clock in seconds, of the time that passes.
-        cpu_clock: likewise, of the time that this process computes; read where the plan's clock
-            is `"cpu"` or `"auto"`.
+        plan: how long and how carefully to measure; `TimingPlan()` by default.
+        examples: examples per call.
+        clock: a monotonic clock in seconds, of elapsed time.
+        cpu_clock: likewise, of the time that this process computes; read if the plan's clock is
+            `"cpu"` or `"auto"`.
 
     Raises:
         ArgumentError: there is nothing to time, or `examples` is below 1.
@@ -254,7 +255,7 @@ def _measured_rounds(
     done = 0
     while done < plan.rounds or watch.wall() - start < plan.seconds * len(calls):
         for name, call in calls.items():
-            call()  # untimed: brings its data back into the caches after the others' turns
+            call()  # untimed: loads its data into the caches after other variants' turns
             rounds[name].append(tuple(watch.time(call) for _ in range(turns[name])))
         done += 1
     return rounds
@@ -268,7 +269,7 @@ def _calls_per_round(estimate: float, plan: TimingPlan) -> int:
 
 @dataclass(frozen=True)
 class _Series:
-    """What the timings of one comparison have in common."""
+    """The facts shared by the timings of one comparison."""
 
     plan: TimingPlan
     examples: int
@@ -300,7 +301,7 @@ class _Series:
 def _series(
     rounds: Mapping[str, list[tuple[Seconds, ...]]], plan: TimingPlan, examples: int
 ) -> _Series:
-    """Return the series with the clock to go by, the same for all variants."""
+    """Return the series with the clock to use, the same for all variants."""
     clock, held_up = plan.clock, None
     if plan.clock != "wall":
         held_up = held_up_share(one for turns in rounds.values() for turn in turns for one in turn)

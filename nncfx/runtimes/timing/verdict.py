@@ -1,4 +1,4 @@
-"""Which of two timings is the faster, if that can be said at all."""
+"""Decides which of two timings is faster, if possible."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +9,7 @@ from nncfx.runtimes.timing.statistics import Array, bootstrap_medians, percentil
 from nncfx.runtimes.timing.timing import Timing
 
 _SMALLEST_MS: Final = 1e-6
-"""What a clock that saw no time pass counts as."""
+"""The time to assume if the clock did not advance."""
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,12 @@ class Verdict:
     """The outcome of a comparison.
 
     Attributes:
-        winner: name of the faster one, or None where the intervals overlap or the speed-up's
-            holds 1.
-        speed_up: time of the first over time of the second, for the same number of examples;
-            above 1 the second is faster.
+        winner: name of the faster one, or None if the intervals overlap or that of the speed-up
+            contains 1.
+        speed_up: time of the first over time of the second, for the same number of examples; above
+            1 the second is faster.
         speed_up_interval: bootstrap interval of `speed_up`.
-        text: one sentence that says so.
+        text: the verdict in one sentence.
     """
 
     winner: str | None
@@ -34,12 +34,12 @@ class Verdict:
 def verdict(
     first: Timing, second: Timing, *, names: tuple[str, str] = ("the first", "the second")
 ) -> Verdict:
-    """Return which timing is the faster; nobody wins while their intervals overlap or touch.
+    """Return which timing is faster; no winner if their intervals overlap or touch.
 
-    Timings of one comparison are compared turn by turn: the speed-up is the median over the
-    turns of the ratio of both medians, so that what slows the machine down for a while cancels,
-    and it must differ from 1 for a winner as well. Others are compared by their medians. Time is
-    taken per example, so that timings of different batch sizes compare by throughput.
+    Timings of one comparison are compared turn by turn: the speed-up is the median over the turns
+    of the ratio of both medians, so that temporary slow-downs of the machine cancel, and its
+    interval must also exclude 1 for a winner. Others are compared by their medians. Time is taken
+    per example, so that timings of different batch sizes compare by throughput.
     """
     confidence = min(first.plan.confidence, second.plan.confidence)
     are_paired = first.series == second.series and len(first.rounds_ms) == len(second.rounds_ms)

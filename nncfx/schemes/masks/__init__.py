@@ -1,1 +1,1 @@
-"""Which weights and channels stay: scores, rankings, and masks with exact counts."""
+"""Which weights and channels to keep: scores, rankings, and masks with exact counts."""

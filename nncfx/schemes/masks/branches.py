@@ -1,4 +1,4 @@
-"""Pruning in depth: whole branches of residual networks."""
+"""Pruning in depth: removes whole branches of residual networks."""
 
 import math
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from nncfx.schemes.masks.exact_masks import check_level
 def branch_sets(channels: Channels) -> tuple[GroupSet, ...]:
     """Return the prunable sets that each carry a whole residual branch.
 
-    Without its channels such a branch adds a constant, and the rest of the model stays. A set is
-    one if all layers that read it add to a sum, as the second convolution of a block does, or a
-    transformer's output projection. Of the layers of a sum the first stays: what feeds it may be
-    the trunk.
+    Without its channels such a branch adds a constant, and the rest of the model is unaffected. A
+    set qualifies if all layers that read it add to a sum, like the second convolution of a block
+    or the output projection of a transformer. The first layer of each sum is excluded, since it
+    may belong to the trunk.
     """
     first: dict[str, bool] = {}
     for one in channels:
@@ -32,21 +32,21 @@ def branch_sets(channels: Channels) -> tuple[GroupSet, ...]:
 
 
 def keep_branches(channels: Channels, scores: Sequence[Tensor], level: float) -> list[Tensor]:
-    """Return which groups of each set of `channels.prunable` stay if whole branches are removed.
+    """Return which groups of each set of `channels.prunable` to keep when removing branches.
 
-    `floor(level * n)` of n branches go, those whose groups have the smallest mean score; of equal
-    ones, the later. Masks of the result (`group_masks`) leave the branch a constant; thinning
-    leaves it a single channel or head.
+    `floor(level * n)` of n branches are removed: those whose groups have the smallest mean score;
+    among equal ones, the later. With masks of the result (`group_masks`) the branch adds a
+    constant; thinning leaves it a single channel or head.
 
     Args:
         channels: the channel analysis of the model.
-        scores: as `group_scores` gives them with `normalize=False`; normalised ones have equal
+        scores: as `group_scores` returns them with `normalize=False`; normalised scores have equal
             means.
-        level: the fraction of branches that goes, in [0, 1).
+        level: the fraction of branches to remove, in [0, 1).
 
     Raises:
         ArgumentError: `level` is out of range, or `scores` does not fit the prunable sets.
-        CompressionError: the model has no branch that may be removed.
+        CompressionError: the model has no branch that can be removed.
     """
     check_level(level)
     prunable = channels.prunable
@@ -58,8 +58,8 @@ def keep_branches(channels: Channels, scores: Sequence[Tensor], level: float) ->
     names = {one.name for one in branch_sets(channels)}
     if not names:
         raise CompressionError(
-            "No branch of this model may go: none of its prunable channels leads into a sum with "
-            "others. Prune its channels instead (keep_groups)."
+            "No branch of this model can be removed: none of its prunable channels leads into a "
+            "sum with others. Prune its channels instead (keep_groups)."
         )
     ranked = sorted(
         (float(score.mean()), -number)

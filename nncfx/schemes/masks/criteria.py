@@ -1,4 +1,4 @@
-"""Criteria: how the weights of one row, filter or block become one score.
+"""Criteria: reduce the weights of one row, filter or block to one score.
 
 Shapes: b blocks, m weights in a block.
 """
@@ -15,12 +15,12 @@ from nncfx.errors import require_known
 from nncfx.schemes.wide_floats import wide
 
 Criterion: TypeAlias = str | Callable[[Tensor], Tensor]
-"""A name out of `CRITERIA`, or a function from `b x m` signed weights to `b` scores."""
+"""A name in `CRITERIA`, or a function from `b x m` signed weights to `b` scores."""
 
 
 def l1norm(blocks: Tensor) -> Tensor:
     """Return the sum of magnitudes of each of the `b x m` blocks."""
-    return wide(blocks).abs().sum(dim=1)  # a copy, and yet in half the time of the norm of order 1
+    return wide(blocks).abs().sum(dim=1)  # copies, yet takes half the time of the 1-norm
 
 
 def l2norm(blocks: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ def mean(blocks: Tensor) -> Tensor:
 def geometric_median(blocks: Tensor) -> Tensor:
     """Return, for each of the `b x m` blocks, the sum of its distances to all others.
 
-    A block near the geometric median can be replaced by the others, and scores low.
+    A block near the geometric median can be replaced by the others, so its score is low.
 
     Source: He et al., "Filter Pruning via Geometric Median", 2019 (FPGM).
 
@@ -69,11 +69,11 @@ def geometric_median(blocks: Tensor) -> Tensor:
 def lamp(blocks: Tensor) -> Tensor:
     """Return each block's squared norm over the sum of those that are not smaller, in [0, 1].
 
-    The largest block of a layer scores 1, so that no layer is emptied by a ranking over layers.
-    Blocks of equal norm score alike; where all are zero the scores are 0.
+    The largest block of a layer scores 1, so a ranking over several layers never empties one.
+    Blocks of equal norm have equal scores; if all are zero, the scores are 0.
 
-    Source: Lee et al., "Layer-adaptive Sparsity for the Magnitude-based Pruning", 2021, eq. 3, on
-    blocks in place of weights.
+    Source: Lee et al., "Layer-adaptive Sparsity for the Magnitude-based Pruning", 2021, eq. 3, for
+    blocks instead of weights.
 
     >>> lamp(torch.tensor([[1.0, 0.0], [2.0, 0.0], [1.0, 1.0]]))
     tensor([0.1429, 1.0000, 0.3333])
@@ -81,7 +81,7 @@ def lamp(blocks: Tensor) -> Tensor:
     squares = wide(blocks).square().sum(dim=1)
     ordered, order = squares.sort(descending=True)
     sums = ordered.cumsum(0)
-    # of equal squares the last has the sum over all of them
+    # among equal squares the last one has the sum over all of them
     last = torch.searchsorted(-ordered, -ordered, right=True) - 1
     shares = torch.where(sums[last] > 0, ordered / sums[last], ordered)
     return torch.empty_like(squares).index_copy(0, order, shares)
@@ -89,7 +89,7 @@ def lamp(blocks: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RandomScores:
-    """Random scores in [0, 1), whatever the weights: what any criterion has to beat.
+    """Random scores in [0, 1), independent of the weights: a baseline for every criterion.
 
     Attributes:
         seed: Equal seeds give equal scores to equal numbers of blocks.
@@ -118,11 +118,11 @@ CRITERIA: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
         "sum": l1norm,
     }
 )
-"""The criteria by name. "sum" is "l1norm", "max" the L-infinity norm; "random" has seed 0."""
+"""The criteria by name. "sum" is "l1norm", "max" is the L-infinity norm; "random" has seed 0."""
 
 
 def resolve_criterion(criterion: Criterion) -> Callable[[Tensor], Tensor]:
-    """Return the function that `criterion` names, or `criterion` itself if it is a function.
+    """Return the function named `criterion`, or `criterion` itself if it is a function.
 
     Raises:
         ArgumentError: no criterion has that name.

@@ -1,6 +1,6 @@
-"""Masks with exact counts: which weights, and which channel groups, stay.
+"""Masks with exact counts: which weights and channel groups to keep.
 
-A mask is a bool tensor, True where the entry stays. Every function here is pure.
+A mask is a bool tensor, True for entries to keep. Every function here is pure.
 """
 
 import math
@@ -23,7 +23,7 @@ MaskScope: TypeAlias = Literal["global", "local"]
 
 
 def check_level(level: float) -> float:
-    """Return `level` as a float if it is a level.
+    """Return `level` as a float, after checking it.
 
     Raises:
         ArgumentError: `level` is not a number in [0, 1).
@@ -38,7 +38,7 @@ def check_level(level: float) -> float:
 
 
 def check_at_least(name: str, value: int, least: int) -> None:
-    """Refuse a `value` that is not a whole number of at least `least`.
+    """Check that `value` is a whole number of at least `least`.
 
     Raises:
         ArgumentError: it is not; the message calls it `name`.
@@ -49,9 +49,9 @@ def check_at_least(name: str, value: int, least: int) -> None:
 
 
 def kept_count(n: int, level: float) -> int:
-    """Return how many of `n` entries stay at `level` in [0, 1): `n - floor(level * n)`.
+    """Return how many of `n` entries to keep at `level` in [0, 1): `n - floor(level * n)`.
 
-    At least one of a non-empty `n` stays.
+    At least one, unless `n` is 0.
 
     >>> kept_count(10, 0.25)
     8
@@ -68,16 +68,16 @@ def group_scores(
 ) -> list[Tensor]:
     """Return one score per group of each prunable group set, in the order of `channels.prunable`.
 
-    The score of a group is the criterion of all its producers' slices laid end to end (weights
-    only: a bias counts where a set has nothing else).
+    The score of a group is the criterion of the slices of all its producers, concatenated (weights
+    only: biases count only in a set without weights).
 
     Args:
         channels: The channel analysis of the model.
         weights: Parameters by dotted name (at least all producers).
         criterion: A name such as "l1norm" or "l2norm", or a function from `g x m` signed weights
             to `g` scores.
-        normalize: Divide by the mean score of the set, so that sets compare in one ranking
-            (a set whose scores are all zero is left alone).
+        normalize: Divide by the mean score of the set, so that sets can be compared in one ranking
+            (a set whose scores are all zero is unchanged).
 
     Raises:
         ArgumentError: no criterion has that name.
@@ -88,7 +88,7 @@ def group_scores(
     scores = []
     for group_set in channels.prunable:
         slices = _producer_slices(group_set, weights)
-        # a user's criterion may write to its copy; ours only read, also the weight itself
+        # a user's criterion may write to its input, so it gets a copy; ours only read
         is_shared = isinstance(criterion, str) and len(slices) == 1
         values = score(slices[0] if is_shared else torch.cat(slices, dim=1))
         scores.append(comparable(group_set, values, normalize=normalize))
@@ -113,24 +113,24 @@ def comparable(group_set: GroupSet, scores: Tensor, *, normalize: bool) -> Tenso
 def group_masks(
     channels: Channels, keep: Sequence[Tensor], weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the mask of every parameter that carries groups to be removed.
+    """Return the mask of every parameter that carries groups to remove.
 
-    Covers producers (rows and biases), followers (norm weights and biases, depthwise weights)
-    and consumers (columns), so that a masked channel is zero on both sides and removing it
-    changes nothing. Buffers (running statistics) are left alone, and rows that weight norm
-    divides by their length: the length is zero.
+    Covers producers (rows and biases), followers (norm weights and biases, depthwise weights) and
+    consumers (columns), so a masked channel is zero on both sides and removing it changes nothing.
+    Buffers (running statistics) are not masked, nor are rows that weight norm divides by their
+    length; the length is masked instead.
 
     Args:
         channels: The channel analysis of the model.
-        keep: For each set of `channels.prunable`, g bools, True where the group stays.
+        keep: For each set of `channels.prunable`, g bools, True for groups to keep.
         weights: Parameters by dotted name; only their shapes and devices are read.
 
     Returns:
-        Masks by parameter name, broadcastable to the parameter (size 1 on axes where nothing
-        goes). Parameters that lose nothing are absent.
+        Masks by parameter name, broadcastable to the parameter (size 1 on axes without removed
+        entries). Parameters that lose nothing are absent.
 
     Raises:
-        ArgumentError: `keep` does not fit the prunable sets, or leaves nothing of any.
+        ArgumentError: `keep` does not fit the prunable sets, or keeps no group of one of them.
         GraphError: `weights` lacks a member.
     """
     masks: dict[str, Tensor] = {}
@@ -145,27 +145,27 @@ def group_masks(
 
 
 def zero_groups(channels: Channels, keep: Sequence[Tensor], weights: Mapping[str, Tensor]) -> None:
-    """Set to zero, in place, what the masks of `group_masks` leave out; no masks are made.
+    """Set to zero, in place, the entries masked by `group_masks`, without building masks.
 
     Args:
         channels: The channel analysis of the model.
-        keep: For each set of `channels.prunable`, g bools, True where the group stays.
-        weights: Parameters by dotted name, finite (0 times infinity is NaN); they are changed.
+        keep: For each set of `channels.prunable`, g bools, True for groups to keep.
+        weights: Parameters by dotted name, finite (0 times infinity is NaN); changed in place.
 
     Raises:
-        ArgumentError: `keep` does not fit the prunable sets, or leaves nothing of any. Nothing is
-            changed.
+        ArgumentError: `keep` does not fit the prunable sets, or keeps no group of one of them.
+            Nothing is changed.
         GraphError: `weights` lacks a member. Nothing is changed.
     """
     gone = entries_of(channels, _gone(channels, keep), zeroed=True)
     parameters = [(named(weights, name).detach(), axis) for name, axis in gone]
     factors: dict[tuple[int, int, torch.dtype, torch.device], Tensor] = {}
     for (parameter, axis), entries in zip(parameters, gone.values(), strict=True):
-        # axes that carry the same channels share their entries
+        # axes with the same channels share their entries
         key = (id(entries), parameter.shape[axis], parameter.dtype, parameter.device)
         if key not in factors:
             factors[key] = _all_but(entries, parameter.shape[axis]).to(parameter)
-        # a product with a vector takes a third of the time of a fill by indices or mask
+        # multiplying by a vector takes a third of the time of a fill by indices or mask
         parameter.mul_(factors[key].view(-1, *[1] * (parameter.ndim - 1 - axis)))
 
 
@@ -177,7 +177,7 @@ def _all_but(entries: Ids, count: int) -> Tensor:
 
 
 def _gone(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
-    """Return the numbers of the groups that go, by the names of those sets that lose some."""
+    """Return the indices of the removed groups, by the names of the sets that lose some."""
     prunable = channels.prunable
     if [mask.numel() for mask in keep] != [group_set.size for group_set in prunable]:
         raise ArgumentError(
@@ -187,7 +187,7 @@ def _gone(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
         )
     if prunable and not any(mask.any() for mask in keep):
         raise ArgumentError(
-            f"keep leaves none of the {sum(mask.numel() for mask in keep)} groups, so that all "
+            f"keep leaves none of the {sum(mask.numel() for mask in keep)} groups, so all "
             "outputs would be constants. Keep some; 'keep_groups' leaves one of each set."
         )
     gone = {
@@ -207,7 +207,7 @@ def keep_largest(
 def ranked_parts(
     parts: Sequence[Part], level: float, scope: MaskScope, minimum: int
 ) -> list[Largest]:
-    """Return what `keep_largest` does, before masks are made of it."""
+    """Return the result of `keep_largest` before it is converted to masks."""
     check_level(level)
     check_at_least("minimum", minimum, 0)
     if scope == "local":
@@ -222,7 +222,7 @@ def ranked_parts(
 
 
 def keep_together(parts: Sequence[Part], kept: int, minimum: int) -> list[Tensor]:
-    """Return the masks of the `kept` largest entries of `parts`, of each at least `minimum`."""
+    """Return the masks of the `kept` largest entries of `parts`, at least `minimum` of each."""
     return [one.mask() for one in _together(parts, kept, minimum)]
 
 
@@ -230,8 +230,8 @@ def _together(parts: Sequence[Part], kept: int, minimum: int) -> list[Largest]:
     least = [min(minimum, p.numel()) for p in parts]
     chosen: dict[int, Largest] = {}
     ranked = list(range(len(parts)))
-    # A part that gets less than its least when all are ranked gets its least, and the others
-    # share the rest; their threshold only rises, so that it would not get more later.
+    # A part that gets less than its minimum when all are ranked gets its minimum, and the others
+    # share the rest. Their threshold only rises, so the part would not get more later.
     while ranked:
         found = ranked_together([parts[index] for index in ranked], kept)
         chosen |= dict(zip(ranked, found, strict=True))
@@ -261,14 +261,14 @@ def group_slices(member: Member, tensor: Tensor) -> Tensor:
     """Return the entries of `tensor` that belong to each group, as a `g x m` matrix."""
     rows, width = tensor, tensor.shape[member.axis]
     entries = member.indices.ravel()
-    # mostly they are the tensor
+    # usually these are all entries of the tensor
     if len(entries) != width or np.count_nonzero(entries != np.arange(width)):
         rows = rows.index_select(member.axis, _indices(member).to(tensor.device).flatten())
     return rows.movedim(member.axis, 0).reshape(len(member.indices), -1)
 
 
 def _indices(member: Member) -> Tensor:
-    # a copy, because torch warns of sharing memory with a read-only array
+    # copied, because torch warns about sharing memory with a read-only array
     return torch.from_numpy(member.indices.copy())
 
 

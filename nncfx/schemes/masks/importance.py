@@ -1,7 +1,7 @@
-"""Scores of channel groups that need more than the producers' weights.
+"""Scores of channel groups that depend on more than the producers' weights.
 
-Every function returns one score per group of each prunable set, in the order of
-`channels.prunable`, as `group_scores` does; `keep_groups` takes them.
+Like `group_scores`, every function returns one score per group of each prunable set, in the
+order of `channels.prunable`; pass the result to `keep_groups`.
 """
 
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ def taylor_scores(
     *,
     normalize: bool = True,
 ) -> list[Tensor]:
-    """Return by how much the loss changes, to first order, if the weights of a group become zero.
+    """Return the first-order change of the loss if the weights of a group become zero.
 
     Args:
         channels: the channel analysis of the model.
         weights: parameters by dotted name (at least all producers).
-        gradients: of the loss, by the same names; sums over many batches are steadier.
+        gradients: of the loss, by the same names; sums over many batches have less noise.
         normalize: divide by the mean of the set.
 
     Raises:
@@ -55,8 +55,8 @@ def fisher_scores(
 ) -> list[Tensor]:
     """Return half the sum of squared weights times squared gradients of each group.
 
-    The squared gradient stands for the diagonal of the Hessian. Arguments and errors are those of
-    `taylor_scores`.
+    The squared gradient approximates the diagonal of the Hessian. Arguments and errors are those
+    of `taylor_scores`.
 
     Source: LeCun et al., "Optimal Brain Damage", 1989, eq. 5, with the Fisher approximation.
     """
@@ -70,8 +70,8 @@ def norm_scale_scores(
 ) -> list[Tensor]:
     """Return the mean magnitude of the norms' scales of each group.
 
-    A scale is a vector named `weight` that follows the channels, as that of a batch norm. Sets
-    that no norm follows have the scores of their L2 norm, divided by its mean.
+    A scale is a vector named `weight` that follows the channels, like that of a batch norm. Sets
+    without a norm get the scores of their L2 norm, divided by its mean.
 
     Args:
         channels: the channel analysis of the model.
@@ -94,7 +94,7 @@ def norm_scale_scores(
 
 
 def mean_magnitude(activation: Tensor, axis: int = 1) -> Tensor:
-    """Return the mean magnitude of each channel of `activation`, whose channels lie along `axis`.
+    """Return the mean magnitude of each channel of `activation`; channels lie along `axis`.
 
     >>> mean_magnitude(torch.tensor([[1.0, 0.0], [-3.0, 0.0]]))
     tensor([2., 0.])
@@ -103,9 +103,9 @@ def mean_magnitude(activation: Tensor, axis: int = 1) -> Tensor:
 
 
 def nonzero_share(activation: Tensor, axis: int = 1) -> Tensor:
-    """Return the fraction of each channel's entries that are not zero: 1 less the APoZ.
+    """Return the fraction of non-zero entries of each channel: 1 minus the APoZ.
 
-    Meant for what leaves a ReLU.
+    Meant for outputs of a ReLU.
 
     Source: Hu et al., "Network Trimming", 2016, eq. 1 (average percentage of zeros).
 
@@ -118,11 +118,11 @@ def nonzero_share(activation: Tensor, axis: int = 1) -> Tensor:
 
 
 def mean_rank(activation: Tensor, axis: int = 1) -> Tensor:
-    """Return the mean rank of each channel's images: how much its feature map holds.
+    """Return the mean rank of each channel's feature maps.
 
     Args:
-        activation: images, `n x c x h x w` where `axis` is 1; the last two axes are pixels.
-        axis: the axis of the channels; neither of the last two.
+        activation: images, `n x c x h x w` if `axis` is 1; the last two axes are pixels.
+        axis: the axis of the channels; not one of the last two.
 
     Raises:
         CompressionError: the channels have no images: `activation` has fewer than three axes, or
@@ -151,14 +151,13 @@ def activation_scores(
 
     Args:
         channels: the channel analysis of the model.
-        activity: by the dotted name of a producing weight, one number per channel that it makes,
-            such as the mean over batches of `mean_magnitude`, `nonzero_share` or `mean_rank` of
-            what its layer gives. Of the producers of a set those that are there count alike; one
-            is enough.
+        activity: one number per output channel, by the dotted name of a producing weight, such as
+            the mean over batches of `mean_magnitude`, `nonzero_share` or `mean_rank` of the
+            layer's output. The producers of a set that are present count equally; one is enough.
         normalize: divide by the mean of the set.
 
     Raises:
-        CompressionError: `activity` lacks all producers of a set, or has a NaN among them.
+        CompressionError: `activity` lacks all producers of a set, or contains NaN for one.
     """
     scores = []
     for group_set in channels.prunable:

@@ -1,4 +1,4 @@
-"""Which groups of channels stay at a level, with widths that are allowed: `keep_groups`."""
+"""Chooses the groups of channels to keep at a level, with allowed widths: `keep_groups`."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,22 +20,22 @@ def keep_groups(
     scope: MaskScope = "global",
     entries: Sequence[int] | None = None,
 ) -> list[Tensor]:
-    """Return, for each group set, the mask of its groups of largest score.
+    """Return, for each group set, the mask of its groups with the largest scores.
 
-    As many stay as in `magnitude_mask`. With `align`, every set that loses a group keeps as many
-    more as its width takes to be allowed (see `aligned_count`). So never more goes than the level
-    asks for, unless the alignment rounds down: of each set (scope "local"), or of all together
-    (scope "global", where some sets make up for what others keep, as far as that goes). Level 0
-    keeps everything, whatever `align`. Of equal scores the earlier group stays.
+    As many groups are kept as in `magnitude_mask`. With `align`, every set that loses a group
+    keeps as many more as it needs for an allowed width (see `aligned_count`). Thus the level is
+    never exceeded, unless the alignment rounds down: per set (scope "local"), or over all sets
+    together (scope "global", where some sets compensate for others as far as possible). Level 0
+    keeps everything, whatever `align`. Among equal scores the earlier group is kept.
 
     Args:
         scores: One tensor of g scores per group set, as `group_scores` returns them.
         level: Fraction of groups to remove, in [0, 1).
-        align: The widths that are allowed, the number whose multiples are, at least 1, or a
-            target or its name; or such widths for each set.
-        minimum: So many groups of each set stay in any case.
+        align: The allowed widths, an integer of at least 1 that widths are multiples of, or a
+            target or its name; or allowed widths for each set.
+        minimum: The smallest number of groups of each set to keep.
         scope: One ranking over all sets, or one for each.
-        entries: How many entries of its layer a group of each set has; None for one.
+        entries: How many entries of its layer a group of each set has; None: one each.
 
     Raises:
         ArgumentError: `level`, `align`, `minimum` or `scope` is out of range.
@@ -78,7 +78,7 @@ def _ranked_on(
     minimum: int,
     aligned: Callable[[Sequence[Tensor]], list[int]],
 ) -> list[Tensor]:
-    """Return the masks of as few largest entries as leave `target` or more, once aligned."""
+    """Return masks of the fewest largest entries that leave at least `target` after aligning."""
     low, high = 0, target
     while low < high:
         middle = (low + high) // 2

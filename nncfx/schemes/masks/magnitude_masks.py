@@ -1,4 +1,4 @@
-"""Which single weights stay by their magnitudes: masks of them, or zeros in place."""
+"""Pruning of single weights by magnitude: masks, or zeros in place."""
 
 from collections.abc import Mapping
 from typing import final
@@ -23,19 +23,19 @@ def magnitude_mask(
 ) -> dict[str, Tensor]:
     """Return, for each tensor, the mask of its entries of largest magnitude.
 
-    Exactly `n - floor(level * n)` entries stay, where n counts all tensors together
-    (scope "global") or each by itself ("local"). Level 0 keeps everything. Of equal magnitudes
-    the earlier stays: tensors in the order of the mapping, entries in row-major order.
+    Exactly `n - floor(level * n)` entries are kept, where n counts all tensors together (scope
+    "global") or each by itself ("local"). Level 0 keeps everything. Among equal magnitudes the
+    earlier is kept: tensors in the order of the mapping, entries in row-major order.
 
     Args:
         tensors: Weights by name, any shapes and floating dtypes.
         level: Fraction to remove, in [0, 1).
         scope: One ranking over all tensors, or one for each.
-        minimum: So many entries of each tensor stay in any case (all, of a smaller tensor), so
-            that no tensor is emptied; only if these alone exceed the count does more stay than
-            the level asks.
+        minimum: The smallest number of entries of each tensor to keep (all, of a smaller tensor),
+            so that no tensor is emptied; if these exceed the count, more are kept than the level
+            asks.
         normed: Divide each tensor by its Euclidean norm before ranking (NNCF's `normed_abs`), so
-            that tensors of small entries are not zeroed first. All-zero tensors stay as they are.
+            that tensors of small entries are not zeroed first. All-zero tensors are not divided.
 
     Raises:
         ArgumentError: `level`, `scope` or `minimum` is out of range.
@@ -49,7 +49,7 @@ def magnitude_mask(
 
 @final
 class MagnitudeMasks(LazyMapping[tuple[Largest, torch.Size], Tensor]):
-    """The masks that `magnitude_mask` returns, ranked at once, each made when it is asked for."""
+    """The masks that `magnitude_mask` returns: ranked immediately, each built on access."""
 
     def __init__(
         self,
@@ -80,11 +80,11 @@ def zero_smallest(
     minimum: int = 1,
     normed: bool = False,
 ) -> None:
-    """Set to zero, in place, what the masks of `magnitude_mask` leave out; no masks are made.
+    """Set to zero, in place, the entries masked by `magnitude_mask`, without building masks.
 
-    What is read beside the tensors is a million entries at a time. Arguments and errors are those
-    of `magnitude_mask`; tensors are finite (0 times infinity is NaN), and none is changed when
-    an error is raised.
+    Temporary memory is a million entries at a time. Arguments and errors are those of
+    `magnitude_mask`; tensors must be finite (0 times infinity is NaN), and none is changed when an
+    error is raised.
 
     >>> weight = torch.tensor([1.0, -3.0, 2.0, 2.0])
     >>> zero_smallest({"w": weight}, 0.5)

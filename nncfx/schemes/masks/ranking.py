@@ -11,19 +11,19 @@ from torch import Tensor
 from nncfx.schemes.wide_floats import wide
 
 _DIRECT = 1 << 20
-"""So many entries are ranked at once; more are bracketed by a sample first."""
+"""The most entries that are ranked directly; more are bracketed by a sample first."""
 
 _SAMPLE = 1 << 18
-"""About so many entries are in the sample."""
+"""The approximate size of the sample."""
 
 
 @final
 class Magnitudes:
-    """The magnitudes of a tensor's entries, flat; made piece by piece whenever they are read.
+    """The magnitudes of a tensor's entries, flat; computed piece by piece on every read.
 
     Args:
         tensor: `n` entries.
-        is_normed: whether they are divided by their Euclidean norm, unless that is zero.
+        is_normed: whether to divide by the Euclidean norm, unless it is zero.
     """
 
     def __init__(self, tensor: Tensor, *, is_normed: bool) -> None:
@@ -36,19 +36,19 @@ class Magnitudes:
             self.dtype = norm.dtype
 
     def numel(self) -> int:
-        """Return how many there are."""
+        """Return the number of entries."""
         return self._entries.numel()
 
     def has_nan(self) -> bool:
-        """Return whether some entry is NaN."""
+        """Return whether any entry is NaN."""
         if self._norm is not None:
             return bool(self._norm.isnan())
-        # the maximum of entries with a NaN among them is NaN, and takes one pass
+        # the maximum of entries with a NaN is NaN, and takes one pass
         pieces = torch.split(self._entries, _DIRECT) if self.numel() else ()
         return any(bool(torch.isnan(one.max())) for one in pieces)
 
     def pieces(self) -> Iterator[Tensor]:
-        """Yield them in order."""
+        """Yield the pieces in order."""
         for one in torch.split(self._entries, _DIRECT):
             piece = one.abs() if self._norm is None else wide(one.abs())
             yield piece if self._norm is None else piece.div_(self._norm)
@@ -59,7 +59,7 @@ Part: TypeAlias = Tensor | Magnitudes
 
 @final
 class Largest:
-    """Which entries of a part are among the largest: those from a threshold on.
+    """The entries of a part that are among the largest: those from a threshold on.
 
     Attributes:
         count: how many.
@@ -67,11 +67,11 @@ class Largest:
 
     def __init__(self, part: Part, dtype: torch.dtype, threshold: float) -> None:
         self._part, self._dtype, self._threshold = part, dtype, threshold
-        self._ties: int | None = None  # how many of those that equal the threshold; None for all
+        self._ties: int | None = None  # how many entries equal to the threshold count; None: all
         self.count = sum(_ones(one >= threshold) for one in self._pieces())
 
     def drop(self, surplus: int) -> int:
-        """Leave out the last `surplus` entries that equal the threshold; return how many go."""
+        """Drop the last `surplus` entries equal to the threshold; return how many were dropped."""
         if surplus <= 0:
             return 0
         ties = sum(_ones(one == self._threshold) for one in self._pieces())
@@ -101,26 +101,26 @@ class Largest:
 
 
 def largest(values: Part, count: int) -> Tensor:
-    """Return the mask of the `count` largest of flat `values`; of equal ones, the earlier."""
+    """Return the mask of the `count` largest of flat `values`; among equal ones, the earlier."""
     return largest_of_all([values], count)[0]
 
 
 def largest_of_all(parts: Sequence[Part], count: int) -> list[Tensor]:
     """Return the masks of the `count` largest entries of flat `parts` together.
 
-    Of equal entries the earlier stays: parts in their order, entries in theirs. A `count` outside
-    [0, n] means none or all of the n entries. No entry may be NaN.
+    Among equal entries the earlier is kept: parts in their order, entries in theirs. A `count`
+    outside [0, n] means none or all of the n entries. No entry may be NaN.
     """
     return [one.mask() for one in ranked_together(parts, count)]
 
 
 def ranked_together(parts: Sequence[Part], count: int) -> list[Largest]:
-    """Return what `largest_of_all` does, before masks are made of it."""
+    """Return the result of `largest_of_all` before it is converted to masks."""
     dtype = _dtype(parts)
     if count >= sum(part.numel() for part in parts):
         return [Largest(part, dtype, -math.inf) for part in parts]
     if count <= 0:
-        # nothing exceeds it, and what equals it goes
+        # nothing exceeds infinity, and entries equal to it are dropped
         none = [Largest(part, dtype, math.inf) for part in parts]
         for one in none:
             one.drop(one.count)
@@ -134,7 +134,7 @@ def ranked_together(parts: Sequence[Part], count: int) -> list[Largest]:
 
 
 def kth_largest(parts: Sequence[Part], count: int) -> float:
-    """Return the `count`-th largest entry of flat `parts` together, 1 the largest; not NaN."""
+    """Return the `count`-th largest entry of flat `parts` together, from 1; no entry is NaN."""
     sizes = [
         min(_DIRECT, part.numel() - start)
         for part in parts
@@ -148,8 +148,8 @@ def _dtype(parts: Iterable[Part]) -> torch.dtype:
 
 
 def _pieces(parts: Iterable[Part], dtype: torch.dtype) -> Iterator[Tensor]:
-    """Yield parts in pieces that stay in the cache from one comparison to the next."""
-    # comparing with a number takes the tensor's type, in which the number may not be exact
+    """Yield parts in pieces that stay in the cache between comparisons."""
+    # comparison with a number uses the tensor's dtype, which may not represent the number exactly
     return (one.to(dtype) for part in parts for one in _split(part))
 
 
@@ -160,10 +160,11 @@ def _split(part: Part) -> Iterable[Tensor]:
 def _kth_largest(
     pieces: Callable[[], Iterable[Tensor]], sizes: Sequence[int], count: int
 ) -> float:
-    """Return the `count`-th largest entry, 1 the largest.
+    """Return the `count`-th largest entry, counted from 1.
 
-    A sample gives an interval that all but surely holds it; one pass counts what lies above and
-    collects what lies within. Where the sample misled, the side where the entry is, is ranked.
+    A sample gives an interval that almost surely contains it; one pass counts the entries above
+    and collects the entries within. If the sample was misleading, the side that contains the entry
+    is ranked.
     """
     total = sum(sizes)
     if total <= _DIRECT:
@@ -182,12 +183,12 @@ def _kth_largest(
 def _between(
     pieces: Callable[[], Iterable[Tensor]], low: float, high: float, room: int
 ) -> tuple[int, int, Tensor]:
-    """Return how many entries exceed `high`, how many lie from `low` on, and `room` of these."""
+    """Return how many entries exceed `high`, how many lie in [low, high], and `room` of these."""
     above = within = 0
     near: Tensor | None = None
     for one in pieces():
         if near is None:
-            # what is made between pieces and kept would leave holes in memory as large as pieces
+            # allocate once: memory kept between pieces would leave holes as large as pieces
             near = one.new_empty(room)
         is_in = (one >= low) & (one <= high)
         above += _ones(one > high)
@@ -202,9 +203,9 @@ def _between(
 def _bracket(
     pieces: Callable[[], Iterable[Tensor]], sizes: Sequence[int], share: float
 ) -> tuple[float, float, int]:
-    """Return an interval around the entry that `share` of all entries exceed.
+    """Return an interval around the entry that the fraction `share` of all entries exceeds.
 
-    With it, how many entries are likely to lie in it, at most.
+    Also returns the most entries that are likely to lie in it.
     """
     total = sum(sizes)
     stride = math.ceil(total / _SAMPLE)
@@ -218,7 +219,7 @@ def _bracket(
         n += len(taken)
     assert sample is not None  # noqa: S101 (there are entries)
     ranked = sample[:n].sort(descending=True).values
-    # five standard deviations of a binomial count, were the sample drawn at random
+    # five standard deviations of a binomial count, as if the sample were random
     margin = 5 * math.sqrt(n * share * (1 - share)) + 5
     first, last = math.floor(share * n - margin), math.ceil(share * n + margin)
     likely = min(total, math.ceil(4 * margin * total / n))

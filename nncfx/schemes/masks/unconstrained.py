@@ -1,8 +1,8 @@
-"""Masks without constraints: every reader, or every producer, of a channel keeps its own set.
+"""Masks without constraints: each consumer or producer of channels chooses its own.
 
-`group_masks` ties all that carry a channel. Here each consumer of a tensor ranks its own columns
-(side "input"), or each producer its own rows (side "output"); `nncfx.export.reorder_channels`
-makes such a model small.
+`group_masks` masks a channel in all layers that carry it. Here each consumer of a tensor ranks its
+own columns (side "input"), or each producer its own rows (side "output");
+`nncfx.export.reorder_channels` then makes the model small.
 
 Source: A. Wan et al., "UPSCALE: Unconstrained Channel Pruning", ICML 2023, section 3.
 """
@@ -29,7 +29,7 @@ Side: TypeAlias = Literal["input", "output"]
 """Whether consumers choose their columns ("input"), or producers their rows ("output")."""
 
 _Places: TypeAlias = dict[str, tuple[int, list[Tensor]]]
-"""Parameter to its axis, and the entries along it of every unit that stays or goes."""
+"""Parameter to its axis, and the entries along it of every unit that is kept or removed."""
 
 
 @final
@@ -42,7 +42,7 @@ class Ranking:
         criterion: A name of `CRITERIA`, or a function from `u x m` weights to `u` scores.
         scope: One ranking over all layers ("global"), or one for each ("local").
         normalize: Whether a layer's scores are divided by their mean.
-        align: The widths that are allowed, or the number whose multiples are, at least 1.
+        align: The allowed widths, or an integer of at least 1 that widths are multiples of.
     """
 
     side: Side = "input"
@@ -63,31 +63,32 @@ def unconstrained_masks(
 ) -> dict[str, Tensor]:
     """Return the masks of layers that each choose their own channels, at `level`.
 
-    A unit is what one group of `channels` has in a layer; where a set is one group that only
-    could go as a whole, each of its channels is a unit. As many units stay as in `keep_groups`:
-    of n, `n - floor(level * n)`, at least one per layer.
+    A unit is the part of a layer that belongs to one group of `channels`; if a set is a single
+    group that could only be removed as a whole, each of its channels is a unit. As many units are
+    kept as in `keep_groups`: of n, `n - floor(level * n)`, at least one per layer.
 
     On the input side only columns of consumers are masked: a masked column reads nothing, so the
-    channel may be removed wherever no other consumer reads it. On the output side rows and biases
-    of producers are masked, with the scale and the shift of a norm that reads the producer alone,
-    so that what leaves it is zero; where all producers of a channel lose it, so do its consumers.
+    channel can be removed wherever no other consumer reads it. On the output side rows and biases
+    of producers are masked, together with the scale and the shift of a norm that only reads the
+    producer, so the output is zero; if all producers of a channel lose it, so do its consumers.
 
     Args:
-        channels: The channel analysis; only what is prunable is masked. With `living_norms`,
+        channels: The channel analysis; only prunable channels are masked. With `living_norms`,
             channels that norms average over are prunable too, and safe to mask on the input side.
         weights: Parameters by dotted name.
         level: Fraction of units to remove, in [0, 1).
         ranking: How channels are compared.
-        graph: The traced model, which says what norm follows a producer; for the output side.
-        scored: Tensors to score in place of the weights, by the same names: weights times
-            gradients with `criterion=lambda b: b.sum(1).abs()` give the Taylor importance.
+        graph: The traced model, to find the norm after each producer; needed for the output side.
+        scored: Tensors to score instead of the weights, by the same names: weights times gradients
+            with `criterion=lambda b: b.sum(1).abs()` give the Taylor importance.
 
     Returns:
-        Masks by parameter name, True where the entry stays, broadcastable to the parameter.
+        Masks by parameter name, True for entries to keep, broadcastable to the parameter.
         Parameters that lose nothing are absent.
 
     Raises:
-        ArgumentError: `level` or `ranking` is out of range, or the output side has no `graph`.
+        ArgumentError: `level` or `ranking` is out of range, or `graph` is missing on the output
+            side.
         CompressionError: there is nothing to mask, or a score is NaN.
         GraphError: `weights` lacks a layer.
 
@@ -145,12 +146,12 @@ def unconstrained_masks(
 def kept_units(
     channels: Channels, weights: Mapping[str, Tensor], masks: Mapping[str, Tensor], side: Side
 ) -> dict[str, tuple[int, int]]:
-    """Return, for each layer that chooses, how many units it has and how many `masks` leave.
+    """Return, for each layer that chooses, its number of units and how many `masks` keep.
 
     Args:
         channels: The channel analysis.
         weights: Parameters by dotted name; only their shapes are read.
-        masks: By parameter name, broadcastable to it, not zero where an entry stays.
+        masks: By parameter name, broadcastable to it, non-zero for entries to keep.
         side: "input" or "output".
     """
     role = Role.CONSUMER if side == "input" else Role.PRODUCER
@@ -176,7 +177,7 @@ def _places(channels: Channels, weights: Mapping[str, Tensor], role: Role) -> _P
 
 
 def _multiple(channels: Channels, name: str, role: Role) -> int:
-    """Return of what a layer keeps a multiple, as the calls ask for that read its channels."""
+    """Return the multiple that the operations reading a layer's channels require."""
     return math.lcm(
         *(
             one.multiple
@@ -194,7 +195,7 @@ def _units(member: Member) -> list[Tensor]:
 def _scores(
     name: str, place: tuple[int, list[Tensor]], tensor: Tensor, ranking: Ranking
 ) -> Tensor:
-    """Return one score per unit; units of one width are scored together."""
+    """Return one score per unit; units of equal width are scored together."""
     axis, units = place
     rows = wide(tensor.detach()).movedim(axis, 0).flatten(1)
     score = resolve_criterion(ranking.criterion)
@@ -222,7 +223,7 @@ def _mask(parameter: Tensor, axis: int, gone: Tensor) -> Tensor:
 def _carried_on(
     channels: Channels, weights: Mapping[str, Tensor], graph: NNCFGraph, rows: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return the masks of what masked rows silence: biases, norms, columns nobody feeds."""
+    """Return the masks of what masked rows make zero: biases, norms, unused columns."""
     masks = {}
     for name, gone in rows.items():
         module = name.rpartition(".")[0]
@@ -257,7 +258,7 @@ def _silent(
 
 
 def _norm_parameters(graph: NNCFGraph, weight: str) -> list[str]:
-    """Return the scale and shift of the norms that read an operation of `weight` and no other."""
+    """Return the scale and shift of norms that only read an operation of `weight`."""
     found = []
     for operation in graph.operations:
         if weight in operation.parameters.values():

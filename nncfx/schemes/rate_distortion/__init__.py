@@ -1,1 +1,1 @@
-"""Rounding that weighs what an error costs against the bits that it saves."""
+"""Rounding that weighs the cost of an error against the bits that it saves."""

@@ -1,4 +1,4 @@
-"""How many bits integers take: an estimate of what an adaptive coder spends on each."""
+"""Code lengths of integers: an estimate of the bits that an adaptive coder spends on each."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,7 +8,7 @@ from torch import Tensor
 
 _CONTEXTS: Final = 8
 _PRIOR: Final = 4.0
-"""How many integers of the whole tensor each context has seen before its first own one."""
+"""How many integers of the whole tensor each context counts before its own first integer."""
 _LEAST: Final = 0.5
 _TINY: Final = 1e-9
 
@@ -20,7 +20,7 @@ class CodeLengths:
     Attributes:
         contexts: o x i, int64.
         bits: contexts x (2 * largest + 1): column `largest + k` is for the integer k.
-        largest: The largest magnitude that there is a length for.
+        largest: The largest magnitude that has a code length.
     """
 
     contexts: Tensor
@@ -28,12 +28,12 @@ class CodeLengths:
     largest: int
 
     def of(self, integers: Tensor, contexts: Tensor) -> Tensor:
-        """Return the bits of `integers`, whole floats or ints within `largest`, float32."""
+        """Return the bits of `integers`, whole floats or ints within `largest`, as float32."""
         return self.bits[contexts, integers.long() + self.largest]
 
     @classmethod
     def fitted(cls, integers: Tensor, contexts: Tensor, largest: int) -> "CodeLengths":
-        """Return the lengths of a coder that has learned from `integers`, o x i."""
+        """Return the code lengths of a coder trained on `integers`, o x i."""
         counts = _counts(integers, contexts, largest)
         prior = counts.sum(0) + _LEAST
         counts += _PRIOR * prior / prior.sum()
@@ -41,12 +41,12 @@ class CodeLengths:
 
 
 def neighbour_contexts(numbers: Tensor) -> Tensor:
-    """Return the context of each number: how large those of its row and column are on average.
+    """Return the context of each number: the average magnitude in its row and column.
 
-    A coder that adapts to rows and columns knows about as much.
+    This is about as much information as a coder has that adapts to rows and columns.
 
     Args:
-        numbers: o x i, of any unit.
+        numbers: o x i, in any unit.
 
     Returns:
         o x i, in [0, 8), equally many of each.
@@ -60,7 +60,7 @@ def neighbour_contexts(numbers: Tensor) -> Tensor:
 
 
 def estimated_bits(integers: Tensor) -> float:
-    """Return about how many bits an adaptive coder spends on `integers`, of any shape.
+    """Return the approximate bits that an adaptive coder spends on `integers`, of any shape.
 
     >>> estimated_bits(torch.zeros(64))
     0.0

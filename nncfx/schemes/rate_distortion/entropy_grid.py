@@ -1,4 +1,4 @@
-"""Grids on which a set of weights takes so many bits: rounding, and the bits as a loss."""
+"""Grids on which a set of weights takes a given number of bits, and the bits as a loss."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -17,35 +17,35 @@ from nncfx.schemes.rate_distortion.rounding import short_step
 from nncfx.sorting import ascending
 
 DENSE_BITS: Final = 32
-"""Of a weight that nothing was done to."""
+"""Bits of an uncompressed weight."""
 TABLE: Final = 64
-"""Magnitudes with code lengths of their own; larger ones are on a geometric tail."""
+"""Number of magnitudes with code lengths of their own; larger ones have a geometric tail."""
 _PASSES: Final = 3
 _HALVINGS: Final = 24
 _CLOSE: Final = 0.002
 _LEAST: Final = 0.5
 _WIDEST: Final = 0.5
-"""Steps by which thresholds move at most: a rare integer would become rarer without end."""
+"""The most steps that thresholds move: otherwise rare integers would get ever rarer."""
 _FURTHEST: Final = 1.01
-"""Steps to the largest magnitude, at least: beyond the threshold of 1."""
+"""The fewest steps to the largest magnitude: beyond the threshold of 1."""
 _SHARES: Final = (-90.0, 0.0)
 """Binary logarithms of the share of a layer's squares that a bit can be worth."""
 _MOST_VALUES: Final = 1 << 12
 _MANY: Final = 1 << 14
-"""Entries for which a table of cells is made."""
+"""From this number of entries on, a table of cells is used."""
 _CELLS: Final = 16
-"""Of one step; a power of 2, so that the cell of a magnitude is exact."""
+"""Cells per step; a power of 2, so that the cell of a magnitude is exact."""
 
 
 @dataclass(frozen=True, eq=False)
 class EntropyGrid:
-    """The integers of one weight, and what each costs.
+    """The integers of one weight, and the bits of each.
 
     Attributes:
-        step: The distance of neighbours, a scalar.
+        step: The distance between neighbours, a scalar.
         bits: Bits of the magnitudes 0 to 64, with the sign, 65.
-        thresholds: Magnitudes in steps beyond which the next integer is worth its bits, 64;
-            beyond them the nearest integer is taken.
+        thresholds: Magnitudes in steps from which the next integer is worth its bits, 64; larger
+            magnitudes are rounded to nearest.
         slope: Bits of each step beyond 64, a scalar.
     """
 
@@ -55,18 +55,18 @@ class EntropyGrid:
     slope: Tensor
 
     def integers(self, weight: Tensor) -> Tensor:
-        """Return the integer of each entry, of least error plus rate, as floats."""
+        """Return the integer of least error plus rate for each entry, as floats."""
         return self._on_grid(weight, in_steps=True)
 
     def rounded(self, weight: Tensor) -> Tensor:
-        """Return the entries on the grid; the gradient passes as if they were `weight`."""
+        """Return the entries on the grid; the gradient passes through unchanged."""
         if not weight.requires_grad:
             return self._on_grid(weight)
         values: Tensor = _Rounded.apply(weight, self)  # type: ignore[no-untyped-call]  # torch
         return values
 
     def code_length(self, weight: Tensor) -> Tensor:
-        """Return the bits of all entries, between integers linearly, with a gradient to them."""
+        """Return the bits of all entries, linear between integers, with a gradient to them."""
         rise = torch.cat([self.bits.diff(), self.slope.reshape(1)])
         bits: Tensor = _CodeLength.apply(weight, self.step, self.bits, rise)  # type: ignore[no-untyped-call]  # torch
         return bits
@@ -80,13 +80,13 @@ class EntropyGrid:
             sizes = steps.abs()
             nearest = torch.where(sizes > TABLE + 0.5, sizes.round(), count(sizes))
             found = nearest * steps.sign()
-            # plus zero makes zeros of minus zeros
+            # adding zero converts -0.0 to 0.0
             into.copy_(found if in_steps else found * self.step + 0.0)
         return values
 
 
 class _Rounded(torch.autograd.Function):
-    """Entries on a grid; the gradient is handed on."""
+    """Rounds entries to a grid; the gradient passes through."""
 
     @staticmethod
     @override
@@ -102,7 +102,7 @@ class _Rounded(torch.autograd.Function):
 
 
 class _CodeLength(torch.autograd.Function):
-    """The bits of all entries: nothing of the weight's size is kept for the backward pass."""
+    """The bits of all entries; saves nothing of the weight's size for the backward pass."""
 
     @staticmethod
     @override
@@ -128,16 +128,16 @@ class _CodeLength(torch.autograd.Function):
 
 
 def _steps(piece: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the magnitudes in steps, and the integers below, of the table."""
+    """Return the magnitudes in steps, and the table integers below them."""
     steps = piece.abs() / step
     return steps, steps.floor().clamp(max=TABLE).int()
 
 
 def _counter(thresholds: Tensor, weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return what returns how many of ascending `thresholds` lie below each of some magnitudes.
+    """Return a function that counts, for magnitudes, how many ascending `thresholds` lie below.
 
-    On a CPU a search of a table takes three times as long as to look up the cell that a magnitude
-    lies in, of which one threshold at most says which side.
+    On a CPU a search takes three times as long as looking up the cell of a magnitude, which
+    contains at most one threshold to compare with.
     """
 
     def searched(sizes: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def _counter(thresholds: Tensor, weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def bits_of_level(level: float) -> float:
-    """Return the bits of a weight at `level`, the fraction of a float32's bits that is saved.
+    """Return the bits per weight at `level`, the fraction of a float32's bits that is saved.
 
     >>> bits_of_level(0.875)
     4.0
@@ -173,16 +173,16 @@ def bits_of_level(level: float) -> float:
 
 @torch.no_grad()
 def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, EntropyGrid]:
-    """Return the grids on which all `weights` together take `bits` bits each, on average.
+    """Return grids on which all `weights` together take `bits` bits each, on average.
 
-    The error of a tensor of n weights counts as a share of its squares, sqrt(n)-fold, so that one
-    of many weights takes fewer bits for each (of a hundred times as many, 1.7 fewer), and none is
-    emptied; a bit more or less is worth the same in
-    all of them. Bits are those of an adaptive coder of order 0; a context coder needs fewer.
+    The error of a tensor of n weights counts relative to its squares, times sqrt(n), so a tensor
+    of many weights gets fewer bits per weight (1.7 fewer for a hundred times as many), and none is
+    emptied; a bit is worth the same in all tensors. Bits are those of an adaptive coder of order
+    0; a context coder needs fewer.
 
     Args:
         weights: By name, any shapes, float32 or narrower.
-        bits: Above 0. Less than a weight's integers can take is not reached.
+        bits: Above 0. Targets below what the weights' integers can reach are not met.
 
     Raises:
         ArgumentError: `bits` is not above 0.
@@ -194,7 +194,7 @@ def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, Entro
         name: float(in_float64(one).square().sum()) / math.sqrt(max(1, one.numel()))
         for name, one in flat.items()
     }
-    # sorted, so that thresholds are looked up among weights, and not weights among thresholds
+    # sorted, so that thresholds are looked up among weights instead of weights among thresholds
     flat = {name: ascending(one) for name, one in flat.items()}
     budget = bits * sum(one.numel() for one in flat.values())
     low, high = _SHARES
@@ -214,9 +214,9 @@ def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, Entro
 
 
 def grid_step(values: Tensor) -> float | None:
-    """Return the step of which all of `values` are exact whole multiples, or None.
+    """Return the step of which all of `values` are exact integer multiples, or None.
 
-    Looked for where there are few distinct values. All zeros have a step of 1.
+    Only searched if there are few distinct values. The step of all zeros is 1.
 
     >>> grid_step(torch.tensor([0.75, -1.5, 0.0, 2.25]))
     0.75
@@ -238,7 +238,7 @@ def grid_step(values: Tensor) -> float | None:
 
 
 def _distinct(values: Tensor) -> Tensor:
-    """Return the magnitudes of `values` above 0, each once, ascending, float64."""
+    """Return the distinct magnitudes of `values` above 0, ascending, float64."""
     ordered = ascending(in_float64(values).abs())
     is_new = torch.ones_like(ordered, dtype=torch.bool)
     is_new[1:] = ordered.diff() > 0
@@ -246,15 +246,15 @@ def _distinct(values: Tensor) -> Tensor:
 
 
 def _grid(sizes: Tensor, energy: float, rate: float) -> tuple[EntropyGrid, float]:
-    """Return the grid of magnitudes, which ascend, at a rate, and the bits of all."""
+    """Return the grid of ascending magnitudes at a rate, and the bits of all."""
     nearest = torch.arange(TABLE, device=sizes.device).to(sizes) + 0.5
     if not energy:
         nothing = sizes.new_zeros(TABLE + 1)
         return EntropyGrid(sizes.new_ones(()), nothing, nearest, sizes.new_zeros(())), 0.0
-    # no step is so large that all of a weight is zero
+    # limit the step, so that a weight never becomes all zero
     step = min(math.sqrt(6 * rate * energy / math.log(2)), float(sizes.max()) / _FURTHEST)
     step = short_step(step)
-    price = rate * energy / step**2  # of a bit, in squared steps
+    price = rate * energy / step**2  # per bit, in squared steps
     scale = sizes.new_tensor(step)
     steps, thresholds = sizes / scale, nearest
     for _ in range(_PASSES):
@@ -266,7 +266,7 @@ def _grid(sizes: Tensor, energy: float, rate: float) -> tuple[EntropyGrid, float
 
 
 def _lengths(steps: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Return bits of magnitudes 0 to 64, bits of each step beyond, and those of all in all.
+    """Return bits of magnitudes 0 to 64, bits per step beyond, and the total bits.
 
     Args:
         steps: Magnitudes in steps, ascending.
@@ -280,7 +280,7 @@ def _lengths(steps: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor, float]:
     seen = counts + _LEAST * (torch.arange(TABLE + 1, device=counts.device) <= largest + 1)
     bits = -(seen.clamp(min=_LEAST / 2) / seen.sum()).log2()
     bits[1:] += 1  # the sign
-    # the last magnitude stands for all from it on, which fall off geometrically
+    # the last magnitude represents all from it on, with a geometric distribution
     beyond = in_float64(far - TABLE).sum()
     stop = counts[-1] / (counts[-1] + beyond) if counts[-1] else counts.new_ones(())
     going_on = (1 - stop).clamp(min=1e-9)

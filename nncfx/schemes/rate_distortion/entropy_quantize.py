@@ -1,4 +1,4 @@
-"""EntropyQuantize: weights on grids on which they take so many bits of a file."""
+"""EntropyQuantize: weights on grids on which they take a given number of bits of a file."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -21,19 +21,19 @@ _SLACK: Final = 1.001
 class EntropyQuantize(WeightScheme):
     """Rounds all weights to integers times a step per tensor that take `bits` bits on average.
 
-    The error of a tensor counts as a share of its squares, and each weight goes to the integer of
+    The error of a tensor is relative to its squares, and each weight is rounded to the integer of
     least error plus code length (`entropy_grids`): the projection of L-C onto the models of a
-    size. Weights that are on grids and within the bits already stay. Biases are untouched, zeros
-    stay zeros, the dtype stays.
+    size. Weights that already lie on grids within the bits are unchanged. Biases, zeros and the
+    dtype do not change.
 
     Attributes:
-        bits: Of a weight, above 0. `None`: 32 * (1 - level), and level 0 changes nothing; else
-            the scheme does not depend on the level.
+        bits: Bits per weight, above 0. `None`: 32 * (1 - level), and level 0 changes nothing;
+            otherwise the scheme does not depend on the level.
         ignored: Dotted names of modules to leave alone, or `{re}` patterns.
         layers: Kinds of layers, by their names in `LAYER_KINDS`.
 
     Raises:
-        ArgumentError: `bits` is out of range, or a kind of layer is not known.
+        ArgumentError: `bits` is out of range, or a kind of layer is unknown.
     """
 
     bits: float | None = None
@@ -74,6 +74,6 @@ def _is_within(weights: dict[str, Tensor], bits: float) -> bool:
         step = grid_step(weight.detach().float())
         if step is None:
             return False
-        # contexts make the estimate no larger than order 0, by which grids are found
+        # contexts make the estimate no larger than that of order 0, which determines the grids
         total += estimated_bits((weight.detach().float() / step).round())
     return total <= _SLACK * bits * sum(one.numel() for one in weights.values())

@@ -1,4 +1,4 @@
-"""Rounding by rate and distortion: a weight goes to a cheaper integer if that is worth it."""
+"""Rounding by rate and distortion: a weight gets a cheaper integer if that is worth it."""
 
 import math
 from typing import Final
@@ -9,22 +9,22 @@ from torch import Tensor
 from nncfx.schemes.rate_distortion.code_lengths import CodeLengths, neighbour_contexts
 
 _PASSES: Final = 3
-"""Rounds of choosing integers and learning code lengths from them; the fourth changes little."""
+"""Rounds of choosing integers and updating code lengths; a fourth changes little."""
 _LARGEST: Final = 4095
-"""Steps from zero; the most that files store as integers."""
+"""The largest integer that files store, in steps from zero."""
 _SHORT: Final = 7
-"""Bits of a step's factor below the highest: products with integers are exact in float32."""
+"""Bits of a step's mantissa below the highest: products with integers are exact in float32."""
 
 
 def best_step(curvature: Tensor, rate: float) -> float:
-    """Return the step at which a bit more or less is worth `rate`, of a uniform quantizer.
+    """Return the step of a uniform quantizer at which one bit is worth `rate`.
 
-    With noise of step**2 / 12 and half a step for each bit, the loss that a bit saves is
+    With noise of step**2 / 12 and half the step for each bit, the loss that a bit saves is
     curvature * step**2 * ln(2) / 6.
 
     Args:
-        curvature: How the loss grows with the squared error of each weight; the geometric mean of
-            those above zero counts.
+        curvature: Growth of the loss per squared error of each weight; the geometric mean of those
+            above zero is used.
         rate: Loss per bit, above 0.
 
     Source: Gersho and Gray 1992, Vector Quantization and Signal Compression, section 5.6.
@@ -35,7 +35,7 @@ def best_step(curvature: Tensor, rate: float) -> float:
 
 
 def finest_step(weight: Tensor) -> float:
-    """Return the finest step at which no weight lies beyond the integers that files store."""
+    """Return the finest step for which all weights fit in the integers that files store."""
     return short_step(float(weight.abs().max()) / _LARGEST * (1 + 2**-_SHORT))
 
 
@@ -52,7 +52,7 @@ def short_step(step: float) -> float:
 def round_weights(
     weight: Tensor, curvature: Tensor, step: float, rate: float
 ) -> tuple[Tensor, CodeLengths]:
-    """Return the integers of least loss plus rate, and the code lengths that were assumed.
+    """Return the integers of least loss plus rate, and the assumed code lengths.
 
     Args:
         weight: o x i.
@@ -76,9 +76,9 @@ def round_weights(
 def cheapest(
     steps: Tensor, contexts: Tensor, lengths: CodeLengths, curvature: Tensor, rate: float
 ) -> Tensor:
-    """Return for each number the integer of least loss plus rate.
+    """Return the integer of least loss plus rate for each number.
 
-    Looked at are the nearest integer, the next one towards zero, and zero.
+    Candidates are the nearest integer, the next one towards zero, and zero.
 
     Args:
         steps: Numbers in units of the step, any shape.

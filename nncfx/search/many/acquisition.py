@@ -1,4 +1,4 @@
-"""Which candidate to evaluate next: BoTorch's noisy expected improvements under limits.
+"""Chooses the next candidate to evaluate: BoTorch's noisy expected improvements under limits.
 
 Shapes: n finished trials, d dimensions of the space, m outcomes, c points of a pool.
 """
@@ -36,22 +36,22 @@ def next_point(
     seed: int,
     under_way: Sequence[Sequence[float]] = (),
 ) -> list[float] | None:
-    """Return the point of the unit cube to evaluate next, or None when all were evaluated.
+    """Return the point of the unit cube to evaluate next, or None if all were evaluated.
 
-    Each outcome has a Gaussian process of its own. One objective: `qLogNoisyExpectedImprovement`,
-    weighted by the probability that the limits hold; several:
+    Each outcome has its own Gaussian process. For one objective: `qLogNoisyExpectedImprovement`,
+    weighted by the probability that the limits hold; for several:
     `qLogNoisyExpectedHypervolumeImprovement`, whose reference point lies a tenth of the observed
     range below the worst. The acquisition is maximised over a pool of points on the grid of the
-    choices, then nearer and nearer to its best along the ranges.
+    choices, then in shrinking neighbourhoods of its best along the ranges.
 
     Args:
         problem: objectives, limits and space.
         points: n x d, of finished trials; at least one.
         outcomes: n x m finite values, in the order of `problem.outcomes`.
-        avoided: points of failed trials, whose neighbourhood is left out.
+        avoided: points of failed trials, whose neighbourhood is avoided.
         seed: of pool, samples and fits.
-        under_way: points that are being evaluated; the improvement is expected beside theirs,
-            over samples of what they may turn out to be.
+        under_way: points being evaluated; the improvement is conditioned on samples of their
+            outcomes.
 
     Raises:
         MissingExtraError: BoTorch is not installed.
@@ -64,7 +64,7 @@ def next_point(
     centre, spread = y.mean(0), y.std(0, correction=0)
     spread = torch.where(spread > 0, spread, torch.ones_like(spread))
     with torch.random.fork_rng(devices=[]), calling_botorch(), warnings.catch_warnings():
-        # so far nothing keeps the limits: the acquisition then follows their probability
+        # no trial keeps the limits yet: the acquisition then follows their probability
         warnings.filterwarnings("ignore", "When all training points are infeasible")
         torch.manual_seed(seed)
         pool = _pool(problem, x, y, torch.tensor(avoided, dtype=torch.float64, device="cpu"), seed)
@@ -86,7 +86,7 @@ def next_point(
 
 def spread_points(problem: Problem, count: int, seed: int) -> list[list[float]]:
     """Return up to `count` different points of the space, spread by a scrambled Sobol sequence."""
-    sobol: Any = torch.quasirandom.SobolEngine  # torch gives it no types
+    sobol: Any = torch.quasirandom.SobolEngine  # untyped in torch
     with torch.device("cpu"):
         drawn: Tensor = sobol(len(problem.space), scramble=True, seed=seed).draw(8 * count)
     snapped = _snapped(problem, drawn.double()).tolist()
@@ -117,7 +117,7 @@ def _pool(problem: Problem, x: Tensor, y: Tensor, avoided: Tensor, seed: int) ->
 
 
 def _leading(problem: Problem, y: Tensor) -> list[int]:
-    """Return the numbers of up to four trials to look around: feasible ones of high gain."""
+    """Return the numbers of up to four trials to search around: feasible ones of high gain."""
     rows = [dict(zip(problem.outcomes, row, strict=True)) for row in y.tolist()]
     ranked = sorted(
         range(len(rows)),
@@ -157,7 +157,7 @@ def _models(x: Tensor, y: Tensor) -> "ModelListGP":
 
 def _acquisition(
     problem: Problem, x: Tensor, y: Tensor, scale: tuple[Tensor, Tensor], seed: int
-) -> Any:  # noqa: ANN401 (an acquisition function of BoTorch, which gives no types)
+) -> Any:  # noqa: ANN401 (an acquisition function of BoTorch, which is untyped)
     from botorch.acquisition.logei import qLogNoisyExpectedImprovement
     from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
     from botorch.acquisition.multi_objective.objective import WeightedMCMultiOutputObjective
@@ -202,9 +202,9 @@ def _constraints(
 
 
 def _refined(problem: Problem, acquisition: Callable[[Tensor], Tensor], best: Tensor) -> Tensor:
-    """Return `best` moved along the ranges to where the acquisition is higher, if it is anywhere.
+    """Return `best` moved along the ranges to a higher acquisition, if there is any.
 
-    By ever closer samples: the acquisition is cheap without a gradient, and rough with one.
+    Samples ever closer points: the acquisition is cheap without a gradient, and rough with one.
     """
     free = torch.tensor([not isinstance(one, Choice) for one in problem.space], device="cpu")
     for scale in _CLOSER if bool(free.any()) else ():

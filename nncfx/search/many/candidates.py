@@ -21,18 +21,18 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CandidateTrial:
-    """The evaluation of one candidate, as the journal keeps it.
+    """The evaluation of one candidate, as stored in the journal.
 
     Attributes:
         number: position in the study, from 0.
         candidate: a value for each dimension.
         state: "done", or "failed" when the evaluation raised or was not finite.
-        outcomes: what was measured, by name; None for a failed trial.
+        outcomes: the measured values, by name; None for a failed trial.
         error: why the trial failed ("ErrorType: message"); None for a done one.
         seconds: wall-clock duration of the evaluation.
-        started: when it began, ISO 8601 in UTC.
-        after: how many trials had ended when it began, where trials run side by side; None: all
-            those before it.
+        started: when it started, ISO 8601 in UTC.
+        after: how many trials had ended when it started, if trials run in parallel; None: all
+            earlier ones.
     """
 
     number: int
@@ -48,7 +48,7 @@ class CandidateTrial:
         check_ended(self.state, self.outcomes, self.error)
 
     def to_json(self) -> dict[str, JSONValue]:
-        """Return the trial as the JSON object that a journal line holds."""
+        """Return the trial as the JSON object for a journal line."""
         written: dict[str, JSONValue] = encode(self, omit="defaults")
         return written
 
@@ -63,16 +63,16 @@ class CandidateTrial:
 
 
 class CandidateStudy(Journaled[CandidateTrial]):
-    """The trials of one search over several dimensions, kept in a journal as a `Study`'s are.
+    """The trials of one search over several dimensions, kept in a journal like a `Study`'s.
 
     Attributes:
         trials: the finished trials, in order of their numbers.
-        notes: what was mended while opening, one sentence each.
+        notes: repairs made while opening, one sentence each.
 
     Args:
         path: the journal; its folder is created. None keeps the study in memory only.
-        header: what identifies the search, JSON values; compared key by key on resuming.
-        data: facts of the data; compared likewise, if the journal has some.
+        header: identifies the search, JSON values; compared key by key on resuming.
+        data: facts about the data; also compared, if the journal has some.
 
     Raises:
         SearchError: the journal belongs to another search, is damaged before its last line,
@@ -104,13 +104,14 @@ class CandidateStudy(Journaled[CandidateTrial]):
     ) -> CandidateTrial:
         """Evaluate `candidate`, append the trial to the journal, and return it.
 
-        A trial fails when `evaluate` raises an Exception or an outcome is not finite; the failure
-        is recorded and logged, not raised.
+        A trial fails if `evaluate` raises an Exception or an outcome is not finite; the failure is
+        recorded and logged, not raised.
 
         Raises:
-            MachineError: memory, disk or device failed; there is no trial, and the search can be
+            MachineError: memory, disk or a device failed; no trial is recorded, and the search can
+                be
                 run again.
-            ArgumentError: the evaluation returned no number under one of `names`.
+            ArgumentError: the evaluation did not return a number for one of `names`.
         """
         what = f"trial {len(self.trials)} at {dict(candidate)}"
         return self.record(candidate, names, attempt(lambda: evaluate(dict(candidate)), what))
@@ -122,16 +123,16 @@ class CandidateStudy(Journaled[CandidateTrial]):
         outcome: Attempt[Mapping[str, float]],
         after: int | None = None,
     ) -> CandidateTrial:
-        """Append the trial that `outcome` tells of to the journal, and return it.
+        """Append the trial of `outcome` to the journal, and return it.
 
         Args:
-            candidate: what was evaluated.
-            names: of the outcomes that are needed.
-            outcome: what came of it.
-            after: how many trials had ended when it began, if it ran beside others.
+            candidate: the evaluated candidate.
+            names: of the required outcomes.
+            outcome: the result of the evaluation.
+            after: how many trials had ended when it started, if it ran in parallel with others.
 
         Raises:
-            ArgumentError: there is no number under one of `names`.
+            ArgumentError: there is no number for one of `names`.
         """
         outcomes = None if outcome.error else _numbers(outcome.value, names)
         error = outcome.error
@@ -153,7 +154,7 @@ class CandidateStudy(Journaled[CandidateTrial]):
 
 
 def candidate_of(point: Mapping[str, Any]) -> Candidate:
-    """Return the candidate of a point, as leases of a `CandidateStudy` write them."""
+    """Return the candidate of a point, in the format of leases of a `CandidateStudy`."""
     return dict(point)
 
 
@@ -162,8 +163,8 @@ def nearest_trial(
 ) -> CandidateTrial | None:
     """Return the done trial nearest to `candidate` in the unit cube of `space`.
 
-    For a warm start: its weights are a good beginning for the recovery of `candidate`. The
-    earliest of equally near ones; None when no trial is done.
+    For a warm start, recovery of `candidate` can begin with its weights. Returns the earliest of
+    equally near trials; None if no trial is done.
     """
     point = space.encode(candidate)
     done = [trial for trial in trials if trial.outcomes is not None]

@@ -1,4 +1,4 @@
-"""What a search over several dimensions is to find: objectives, limits, and how long to look."""
+"""The problem of a search over several dimensions: objectives, limits, and the search budget."""
 
 import dataclasses
 import math
@@ -20,11 +20,12 @@ class Problem:
     """Objectives and limits over the outcomes of an evaluation; valid by construction.
 
     Attributes:
-        space: what can be chosen.
-        objectives: "maximize" or "minimize" by the name of the outcome. One: the best candidate
-            is sought; several: the front of those of which no other is better in all.
-        at_least: outcomes that must not be lower than a number.
-        at_most: outcomes that must not be higher than a number.
+        space: the possible choices.
+        objectives: "maximize" or "minimize" by the name of the outcome. With one objective the
+            best candidate is searched, with several the front of candidates that no other beats in
+            all.
+        at_least: outcomes with a lower limit, by name.
+        at_most: outcomes with an upper limit, by name.
 
     Raises:
         ArgumentError: there is no objective, a direction is unknown, or a limit is not finite.
@@ -53,17 +54,17 @@ class Problem:
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """The outcomes that an evaluation must return: objectives first, then what is limited."""
+        """The outcomes that an evaluation must return: objectives first, then limited ones."""
         return tuple(dict.fromkeys((*self.objectives, *self.at_least, *self.at_most)))
 
     def is_feasible(self, outcomes: Outcomes) -> bool:
-        """Say whether `outcomes` keep every limit."""
+        """Return whether `outcomes` keep every limit."""
         return all(outcomes[name] >= limit for name, limit in self.at_least.items()) and all(
             outcomes[name] <= limit for name, limit in self.at_most.items()
         )
 
     def gains(self, outcomes: Outcomes) -> tuple[float, ...]:
-        """Return the objectives such that more is better: those to minimise change their sign."""
+        """Return the objectives such that more is better: minimised ones change their sign."""
         return tuple(
             outcomes[name] if direction == "maximize" else -outcomes[name]
             for name, direction in self.objectives.items()
@@ -76,13 +77,13 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpaceSettings:
-    """How long a search over several dimensions looks.
+    """The budget of a search over several dimensions.
 
     Attributes:
         max_evaluations: the most evaluations, at least 1.
-        initial: how many of them are spread over the space before a model is asked; None: twice
-            the dimensions, and two.
-        seed: seeds points, samples and fits.
+        initial: how many of them are spread over the space before a model is used; None: twice the
+            number of dimensions, plus two.
+        seed: of points, samples and fits.
 
     Raises:
         ArgumentError: a value is out of its range.
@@ -109,9 +110,9 @@ class SpaceSettings:
 
 
 def non_dominated(points: Iterable[tuple[float, ...]]) -> list[bool]:
-    """Return which points no other exceeds: at least as high everywhere and higher somewhere.
+    """Return which points no other dominates: at least as high everywhere and higher somewhere.
 
-    Of equal points each counts.
+    Equal points do not dominate each other.
 
     >>> non_dominated([(1.0, 2.0), (2.0, 1.0), (1.0, 1.0), (2.0, 1.0)])
     [True, True, False, True]

@@ -21,9 +21,9 @@ class SpaceResult:
     """The outcome of a search over several dimensions.
 
     Attributes:
-        problem: what was sought.
+        problem: the problem that was solved.
         trials: every trial, in order.
-        refused: numbers of trials that other data have refused; they are not feasible.
+        refused: numbers of trials that other data rejected; they are not feasible.
     """
 
     problem: Problem
@@ -58,7 +58,7 @@ class SpaceResult:
 
     @property
     def front(self) -> tuple[CandidateTrial, ...]:
-        """The feasible trials of which no other is better in all objectives, in order."""
+        """The feasible trials that no other beats in all objectives, in order."""
         gains = [self.problem.gains(trial.outcomes or {}) for trial in self.feasible]
         kept = zip(self.feasible, non_dominated(gains), strict=True)
         return tuple(trial for trial, is_kept in kept if is_kept)
@@ -75,26 +75,25 @@ def search_space(
 ) -> SpaceResult:
     """Search the space of `problem` for its best candidate, or for its front.
 
-    First `start` and points spread over the space are evaluated, then the point of largest
-    expected improvement, one after the other. A trial that raises or gives no finite outcome is
-    recorded as failed, its neighbourhood is left out, and the search continues. It ends after
-    `max_evaluations`, or when no candidate is left.
+    First `start` and points spread over the space are evaluated, then one point of largest
+    expected improvement after the other. A trial that raises or returns an outcome that is not
+    finite is recorded as failed, its neighbourhood is avoided, and the search continues. It ends
+    after `max_evaluations`, or when no candidate is left.
 
     Args:
-        evaluate: returns the outcomes of a candidate by name, all that `problem` mentions; others
-            are kept in the journal.
-        problem: the space, what is improved, and what must hold.
-        start: candidates to evaluate first, such as a good guess; those count as initial ones.
-        settings: how long to look.
-        study: the journal; a search that was interrupted continues from it.
+        evaluate: returns the outcomes of a candidate by name, at least all that `problem`
+            mentions; others are kept in the journal.
+        problem: the space, the objectives and the limits.
+        start: candidates to evaluate first, such as a good guess; they count as initial ones.
+        settings: the budget of the search.
+        study: the journal; an interrupted search continues from it.
         executor: evaluates several candidates at the same time, such as `LocalExecutor(4)`; the
-            point of largest expected improvement is then that beside those under way. None: one
-            after the other, here.
+            expected improvement then accounts for running trials. None: one after the other, here.
 
     Raises:
         SearchError: the first four trials failed, or the journal belongs to another search.
-        MachineError: memory, disk or device failed; run again, it continues from the journal.
-        ArgumentError: a candidate of `start` is none of the space, or an outcome is missing.
+        MachineError: memory, disk or a device failed; run again to continue from the journal.
+        ArgumentError: a candidate of `start` is not in the space, or an outcome is missing.
         MissingExtraError: BoTorch is not installed.
 
     Source: Ament et al. (2023); Daulton et al. (2021), Parallel Bayesian Optimization of Multiple
@@ -133,7 +132,7 @@ def _run_beside(
     evaluate: Callable[[Candidate], Mapping[str, float]],
     propose: Callable[[Sequence[Candidate], int], Sequence[Candidate]],
 ) -> None:
-    """Evaluate what `propose` asks for on workers, until that is nothing."""
+    """Evaluate proposals of `propose` on workers, until there are none."""
 
     def record(lease: Lease, outcome: Attempt[Mapping[str, float]]) -> CandidateTrial:
         candidate = candidate_of(lease.point)
@@ -162,7 +161,7 @@ def _next(
     if begun < len(first):
         return first[begun]
     if not done and under_way:
-        return None  # nothing to go by yet
+        return None  # no trials to choose by yet
     return next_point(
         problem,
         [problem.space.encode(candidate) for candidate, _ in done],

@@ -21,9 +21,9 @@ class Range:
     """A real dimension, such as the level of a group of layers.
 
     Attributes:
-        name: how candidates call it.
+        name: its key in candidates.
         low: its lower end.
-        high: its upper end, above `low`; both ends belong to it.
+        high: its upper end, above `low`; both ends are included.
 
     Raises:
         ArgumentError: the ends are not finite, or not in this order.
@@ -41,7 +41,7 @@ class Range:
             )
 
     def encode(self, value: object) -> float:
-        """Return where `value` lies in [0, 1].
+        """Return the position of `value` in [0, 1].
 
         Raises:
             ArgumentError: it is not a number of the range.
@@ -63,11 +63,11 @@ class Choice:
     """A dimension of a few values, such as bits or block sizes.
 
     Attributes:
-        name: how candidates call it.
-        values: at least two, all different, in an order in which neighbours are alike.
+        name: its key in candidates.
+        values: at least two, all different, ordered such that neighbours are similar.
 
     Raises:
-        ArgumentError: there are fewer than two, or one stands twice.
+        ArgumentError: there are fewer than two, or a value occurs twice.
     """
 
     name: str
@@ -82,10 +82,10 @@ class Choice:
             )
 
     def encode(self, value: object) -> float:
-        """Return where `value` lies in [0, 1]: equal steps in the order of the values.
+        """Return the position of `value` in [0, 1]: equal steps in the order of the values.
 
         Raises:
-            ArgumentError: it is none of the values.
+            ArgumentError: it is not one of the values.
         """
         if value not in self.values:
             known = ", ".join(map(str, self.values))
@@ -102,13 +102,13 @@ Dimension: TypeAlias = Range | Choice
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """What can be chosen in a search, one dimension for each decision.
+    """The possible choices of a search, one dimension for each decision.
 
     Attributes:
-        dimensions: at least one, of different names.
+        dimensions: at least one, with different names.
 
     Raises:
-        ArgumentError: there is none, or two have one name.
+        ArgumentError: there are no dimensions, or two have the same name.
 
     >>> space = Space([Range("level", 0.0, 0.9), Choice("bits", (4, 8))])
     >>> space.decode([0.5, 0.8])
@@ -134,7 +134,7 @@ class Space:
         """Return the point of `candidate` in the unit cube.
 
         Raises:
-            ArgumentError: a dimension is missing or unknown, or a value is none of its values.
+            ArgumentError: a dimension is missing or unknown, or a value is not in its dimension.
         """
         for name in candidate:
             require_known("dimension", name, self.names)
@@ -153,7 +153,7 @@ class Space:
 
     @property
     def size(self) -> float:
-        """The number of candidates; infinite with a range among the dimensions."""
+        """The number of candidates; infinite if a dimension is a range."""
         return math.prod(len(d.values) if isinstance(d, Choice) else math.inf for d in self)
 
     def every_point(self) -> list[list[float]]:

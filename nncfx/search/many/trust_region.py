@@ -1,4 +1,4 @@
-"""The next point of a high-dimensional search: a Gaussian process in a box around the best."""
+"""Proposes points in a high-dimensional search by a Gaussian process in a box around the best."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from nncfx.search.model.gaussian_process import calling_botorch, fit, require_bo
 
 _CANDIDATES: Final = 512
 _CHANGED: Final = 20
-"""How many coordinates of the best point a candidate changes, about."""
+"""The approximate number of coordinates of the best point that a candidate changes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TrustRegion:
     failures: int = 0
 
     def after(self, *, improved: bool, patience: int) -> "TrustRegion":
-        """Return the box after one more point; below a length of 2**-7 it starts again at 0.8.
+        """Return the box after one more point; below a length of 2**-7 it restarts at 0.8.
 
         Source: Eriksson et al., Scalable Global Optimization via Local Bayesian Optimization,
         2019 (TuRBO-1): doubled after 3 successes, halved after `patience` failures.
@@ -47,13 +47,13 @@ def next_in_trust_region(
 ) -> list[float]:
     """Return the next point to try, by Thompson sampling in the box; higher values are better.
 
-    Candidates change about twenty coordinates of the best point. The Gaussian process (Matern
-    5/2, one lengthscale in all, fitted) is that of BoTorch.
+    Candidates change about twenty coordinates of the best point. The Gaussian process (Matern 5/2,
+    with one fitted lengthscale) is BoTorch's.
 
     Args:
         points: n x d, in [0, 1]; at least one.
         values: n finite values.
-        region: The box; around the best point, the last of equals.
+        region: The box around the best point (among equals, the last).
         seed: Of candidates and sample.
 
     Raises:

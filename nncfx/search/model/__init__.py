@@ -1,1 +1,1 @@
-"""Gaussian processes of what was measured."""
+"""Gaussian processes fitted to measurements."""

@@ -1,4 +1,4 @@
-"""A Gaussian process through measured points, for people to look at."""
+"""A curve through measured points by a Gaussian process, for plots."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ class PosteriorCurve:
     """Mean and 95 % band of a measured curve; four sequences of equal length.
 
     Attributes:
-        levels: where, in [0, 1).
+        levels: the levels, in [0, 1).
         mean: posterior mean, in the unit of the values.
         lower: lower end of the pointwise 95 % band.
         upper: upper end of the pointwise 95 % band.
@@ -36,19 +36,19 @@ def posterior_curve(
     noise: float | None = None,
     seed: int = 0,
 ) -> PosteriorCurve:
-    """Return the curve that a Gaussian process draws through measured points.
+    """Return the curve of a Gaussian process through measured points.
 
-    The band is that of the curve itself, without the noise of a measurement.
+    The band is that of the curve itself, without measurement noise.
 
     Args:
-        levels: where it was measured, at least two, each in [0, 1).
-        values: what was measured; finite.
+        levels: levels of the measurements, at least two, each in [0, 1).
+        values: the measured values; finite.
         grid: the levels of the curve, each in [0, 1).
         noise: standard deviation of a measurement, in the unit of the values; None estimates it.
-        seed: seeds the fit.
+        seed: of the fit.
 
     Raises:
-        ArgumentError: fewer than two points, unequal lengths, a level out of range, a value or
+        ArgumentError: fewer than two points, unequal lengths, a level out of range, or a value or
             the noise not finite or not positive.
         MissingExtraError: BoTorch is not installed.
 

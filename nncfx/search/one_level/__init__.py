@@ -1,1 +1,1 @@
-"""The search of one level: find a threshold, then the best objective beyond it."""
+"""The search of one level: finds a threshold, then the best objective below it."""

@@ -1,4 +1,4 @@
-"""What `find_level` is measured against: bisection, and the published algorithm to the letter."""
+"""Baselines for `find_level`: bisection, and the literal published algorithm."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def bisect_level(
 ) -> LevelResult:
     """Find the highest feasible level by halving; see `find_level` for the arguments.
 
-    Level 0 is taken to be feasible. Needs at most 8 evaluations with the default settings.
+    Level 0 is assumed to be feasible. Needs at most 8 evaluations with the default settings.
 
     Raises:
         ArgumentError: a setting is out of its range.
@@ -58,8 +58,8 @@ def condensa_literal(
 
     Gaussian process with Matern-5/2, lengthscale 1, noise 0.1 and standardised targets; ILS-UCB is
     maximised over 20,000 random levels, denser than the tolerance by a factor of 100 (the original
-    takes 100,000 and a local search). It stops when two proposals in a row are
-    within `tolerance`; the published equality never happens on a continuum. The last level is
+    uses 100,000 and a local search). It stops when two consecutive proposals are within
+    `tolerance`; the published condition, equality, never occurs on a continuum. The last level is
     returned, feasible or not.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The monotone bracket: where the crossing of a threshold can still be."""
+"""The monotone bracket: the interval that can still contain the crossing of a threshold."""
 
 import dataclasses
 import math
@@ -25,11 +25,11 @@ class Bracket:
 
     @staticmethod
     def of(observations: Iterable[Observation], *, threshold: float, upper: float) -> "Bracket":
-        """Return the bracket that a decreasing metric leaves after `observations`.
+        """Return the bracket of a decreasing metric after `observations`.
 
         The upper end is the lowest infeasible level (a failed one is infeasible), the lower end
         the highest feasible level below it. Feasible levels above an infeasible one, which only
-        noise produces, are left out.
+        noise can cause, are ignored.
         """
         seen = list(observations)
         feasible = {s.level for s in seen if s.value is not None and s.value >= threshold}
@@ -43,11 +43,11 @@ class Bracket:
         return resolution.cells(self.high) - resolution.cells(self.low)
 
     def is_closed(self, resolution: Resolution) -> bool:
-        """Say whether the bracket is no wider than one cell."""
+        """Return whether the bracket is no wider than one cell."""
         return self.cells(resolution) <= 1 + _ROUNDING
 
     def halvings(self, resolution: Resolution) -> int:
-        """Return in how many evaluations bisection surely closes the bracket."""
+        """Return the number of evaluations in which bisection always closes the bracket."""
         return math.ceil(math.log2(max(self.cells(resolution), 1.0)) - _ROUNDING)
 
     def middle(self, resolution: Resolution) -> float:

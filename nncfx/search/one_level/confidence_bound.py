@@ -1,4 +1,4 @@
-"""Stage 2: which level to measure next when looking for the best objective."""
+"""Stage 2: chooses the next level to measure when looking for the best objective."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,7 @@ from nncfx.search.resolution import stretch
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Observation
 
-_KAPPA = 0.95  # deviations of optimism, as published
+_KAPPA = 0.95  # weight of the deviation, as published
 _GRID = 400
 _DIGITS = 6
 
@@ -17,13 +17,13 @@ def next_objective_level(
 ) -> float | None:
     """Return the level in (0, upper] to measure next, or None when the search is over.
 
-    Maximises GP-UCB, mean + kappa * deviation, or minimises GP-LCB, mean - kappa * deviation.
-    The search is over when the best level is within one cell of one that was measured already:
-    there is nothing to learn there. Levels within one cell of a failed one are not proposed.
+    Maximises GP-UCB, mean + kappa * deviation, or minimises GP-LCB, mean - kappa * deviation. The
+    search is over when the best level is within one cell of a measured one, since there is nothing
+    to learn there. Levels within one cell of a failed one are not proposed.
 
     Args:
-        observations: what is known so far, also beyond `upper`.
-        upper: highest admissible level, in [0, 1); nothing is proposed when it is 0.
+        observations: all measurements so far, including those beyond `upper`.
+        upper: highest admissible level, in [0, 1); nothing is proposed if it is 0.
         settings: tolerance and seed.
         maximize: whether a larger objective is better.
 
@@ -63,8 +63,8 @@ def next_objective_levels(
 ) -> list[float]:
     """Return up to `count` levels to measure at the same time, while `pending` ones are measured.
 
-    Each level under way counts as measured, with the mean of the Gaussian process as its value.
-    An empty list while something is pending means: wait; else the search is over.
+    Each pending level is treated as measured, with the mean of the Gaussian process as its value.
+    An empty list means: wait if something is pending, otherwise the search is over.
 
     Source: Ginsbourger, Le Riche and Carraro (2010), Kriging Is Well-Suited to Parallelize
         Optimization, Section 3.3 (the kriging believer).

@@ -14,7 +14,7 @@ from nncfx.search.workers.driver import driving
 from nncfx.search.workers.executor import Executor, SplitEvaluation
 
 
-def find_level(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
+def find_level(  # noqa: PLR0913 (entry point: one argument per setting)
     evaluate: Callable[[float], float | tuple[float, float]],
     threshold: float,
     *,
@@ -29,32 +29,32 @@ def find_level(  # noqa: PLR0913 (the front door: one word per setting, each wit
 ) -> LevelResult:
     """Find the highest level at which `evaluate(level)` is still at least `threshold`.
 
-    The metric is taken to decrease with the level, save for noise. The level returned was
-    measured and found feasible (level 0 may be known from `at_zero`); without noise the true
-    crossing is at most `tolerance` above it, a fifth of that above level 0.9. The default
-    settings spend at most 9 evaluations, and one more only if no level looks feasible.
+    The metric is assumed to decrease with the level, except for noise. The returned level was
+    measured and found feasible (level 0 can be known from `at_zero`); without noise the true
+    crossing is at most `tolerance` above it, a fifth of that above level 0.9. The default settings
+    take at most 9 evaluations, and one more only if no level looks feasible.
 
     Args:
-        evaluate: measures the metric at a level in [0, 1). If it raises or returns no finite
-            number, the level counts as infeasible; a fault of the machine ends the search. A
-            metric that was counted on a sample is returned as a pair with its standard error: the
-            level is then feasible if it is `caution` of those above the threshold.
-            `paired_difference` tells the standard error.
-        threshold: the least metric that is accepted.
+        evaluate: measures the metric at a level in [0, 1). If it raises or returns a number that
+            is not finite, the level counts as infeasible; a machine error ends the search. For a
+            metric measured on a sample, return a pair with its standard error (see
+            `paired_difference`): the level is then feasible if it is `caution` standard errors
+            above the threshold.
+        threshold: the smallest acceptable metric.
         at_zero: the metric at level 0, if known: it costs no evaluation.
-        tolerance: how closely the level is resolved, in (0, 0.25].
-        max_evaluations: never evaluate more often.
+        tolerance: the resolution of the level, in (0, 0.25].
+        max_evaluations: the most evaluations.
         upper: open upper end of the levels to try, in (0, 1].
-        seed: seeds the fits of the Gaussian process.
-        caution: standard errors to keep away from the threshold, at least 0.
-        study: the journal; a search that was interrupted continues from it.
+        seed: of the fits of the Gaussian process.
+        caution: standard errors to keep as a distance from the threshold, at least 0.
+        study: the journal; an interrupted search continues from it.
         executor: evaluates several levels at the same time, such as `LocalExecutor(2)`; None: one
             after the other, here.
 
     Raises:
         SearchError: level 0 itself is infeasible, the first four evaluations failed, or the
             journal belongs to another search.
-        MachineError: memory, disk or device failed; run again, it continues from the journal.
+        MachineError: memory, disk or a device failed; run again to continue from the journal.
         ArgumentError: a setting is out of its range.
         MissingExtraError: BoTorch is not installed.
 
@@ -94,7 +94,7 @@ def _measured(found: float | tuple[float, float], level: float) -> Measurement:
     return Measurement(metric=metric, objective=level, standard_error=error)
 
 
-def optimize_objective(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
+def optimize_objective(  # noqa: PLR0913 (entry point: one argument per setting)
     evaluate: Callable[[float], float],
     upper: float,
     *,
@@ -106,17 +106,17 @@ def optimize_objective(  # noqa: PLR0913 (the front door: one word per setting, 
 ) -> ObjectiveResult:
     """Find the level in (0, upper] with the best `evaluate(level)`.
 
-    Confidence-bound search on a Gaussian process, which starts from `observations` and stops
-    when the next level is within `tolerance` of one that was measured.
+    Confidence-bound search on a Gaussian process, which starts from `observations` and stops when
+    the next level is within `tolerance` of a measured one.
 
     Args:
         evaluate: measures the objective at a level.
         upper: highest admissible level, in [0, 1).
         maximize: whether a larger objective is better.
-        observations: what is known already; those beyond `upper` inform the model only.
-        tolerance: how closely the level is resolved, in (0, 0.25]; a fifth of it above level 0.9.
-        max_evaluations: never evaluate more often.
-        seed: seeds the fits of the Gaussian process.
+        observations: earlier measurements; those beyond `upper` only inform the model.
+        tolerance: the resolution of the level, in (0, 0.25]; a fifth of it above level 0.9.
+        max_evaluations: the most evaluations.
+        seed: of the fits of the Gaussian process.
 
     Raises:
         SearchError: nothing was measured successfully in [0, upper].

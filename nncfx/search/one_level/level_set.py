@@ -1,4 +1,4 @@
-"""Stage 1: which level to measure next when looking for the crossing of a threshold."""
+"""Stage 1: chooses the next level to measure when looking for the crossing of a threshold."""
 
 import dataclasses
 import functools
@@ -11,22 +11,22 @@ from nncfx.search.resolution import Resolution, remaining_decades, stretch
 from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Observation
 
-# The constants below were chosen on benchmarks/search_efficiency.py, where a wide plateau around
-# them does equally well.
-_FIRST = 0.59  # where the first evaluation falls, as a part of the cells: level 0.85 of (0, 1)
-_SLACK = 1  # evaluations that may be risked beyond what bisection needs
+# The constants below were chosen with benchmarks/search_efficiency.py; a wide range around
+# them works equally well.
+_FIRST = 0.59  # the first evaluation, as a fraction of the cells: level 0.85 of (0, 1)
+_SLACK = 1  # evaluations that can be risked beyond what bisection needs
 _GAMMA = 0.95  # weight of nearness to the threshold in ILS-UCB, as published
-_CLOSE = 0.1  # a metric this near to the threshold (as a part of the slack at level 0) is close
-_USUAL_SLACK = 0.02  # the budget of accuracy, as a part of it, when the dense model is unknown
-_FAR = 0.5  # one this far off is no noise
-_STEEP = 0.15  # a fall of the metric over one cell by this part of that slack is steep
-_NEGLIGIBLE = 0.0025  # so is one this near, as a part of all that was seen of the metric
+_CLOSE = 0.1  # a metric this near to the threshold (relative to the slack at level 0) is close
+_USUAL_SLACK = 0.02  # the usual relative accuracy budget, if the dense model is unknown
+_FAR = 0.5  # a distance this large is not noise
+_STEEP = 0.15  # a fall of the metric over one cell by this fraction of that slack is steep
+_NEGLIGIBLE = 0.0025  # also close, relative to the observed range of the metric
 _FINEST = 0.01  # cells below which a steep curve is not resolved further
 _BELOW = 0.45  # cells by which a probe stays on the feasible side of the estimated crossing
-_REACH = 0.5  # deviations by which a probe leans towards the farther end of the bracket
-_LOPSIDED = 3  # ratio of the sides from which a probe leans upwards
-_LINEAR = 4  # a drop of this part of the slack is where the logarithm sets in
-_CUT = 4.0  # drops beyond exp(4) times the slack are cut off
+_REACH = 0.5  # deviations by which a probe moves towards the farther end of the bracket
+_LOPSIDED = 3  # ratio of the sides from which a probe moves upwards
+_LINEAR = 4  # the drop, relative to the slack, at which the logarithm starts
+_CUT = 4.0  # drops beyond exp(4) times the slack are clipped
 _ALMOST_ONE = 1 - 1e-6  # cells
 _GRID = 400
 _DIGITS = 10  # rounding must not widen a bracket by more than Bracket tolerates
@@ -43,26 +43,27 @@ def next_level(
 
     Three rules, from the safest to the boldest:
 
-    * The monotone bracket says where the crossing can be. A probe is admissible only if,
-      whichever way it turns out, bisection can still close the bracket to one cell, with one
-      evaluation more in all than bisection alone needs.
+    * The monotone bracket limits where the crossing can be. A probe is admissible only if,
+    whatever its outcome, bisection can still close the bracket to one cell, with one evaluation
+    more in total than bisection alone needs.
     * While no level is known to be infeasible, halve the decades of what remains.
     * Otherwise maximise ILS-UCB, (1 - gamma) * deviation - gamma * |mean - threshold|, on a
-      Gaussian process within the bracket; when the crossing is clear, probe where the likely
+    Gaussian process within the bracket; if the crossing is clear, probe where the likely outcome
+    closes the bracket.
       outcome closes the bracket.
 
     The search is done when the bracket is one cell wide and the metric at its feasible end is
     close to the threshold; on a steep curve it continues within the same number of evaluations.
 
     Args:
-        observations: what is known so far; the first `free` cost nothing (the dense model).
-        threshold: the least metric that is feasible.
+        observations: all measurements so far; the first `free` cost nothing (the dense model).
+        threshold: the smallest feasible metric.
         settings: tolerance, number of evaluations, upper end.
         free: how many of the first observations do not count as evaluations.
 
     Returns:
-        A level in (0, upper), or 0.0 when only a measurement of the dense model can tell whether
-        any level is feasible; None when the search is over.
+        A level in (0, upper), or 0.0 if only a measurement of the dense model can show whether any
+        level is feasible; None when the search is over.
 
     Source: Joseph et al., "A Programmable Approach to Neural Network Compression", Section 3.3
         (ILS-UCB); the admissible interval follows the idea of the ITP root finder, Oliveira and
@@ -90,7 +91,7 @@ def next_level(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """What the observations say; positions are in cells."""
+    """The state of the search given by the observations; positions are in cells."""
 
     observations: Sequence[Observation]
     threshold: float
@@ -98,12 +99,12 @@ class View:
 
     @property
     def scale(self) -> Resolution:
-        """The scale on which one unit is what the search resolves."""
+        """The scale on which one unit is the resolution of the search."""
         return self.settings.resolution
 
     @functools.cached_property
     def bracket(self) -> Bracket:
-        """Where the crossing can be."""
+        """The interval that can contain the crossing."""
         return Bracket.of(self.observations, threshold=self.threshold, upper=self.settings.upper)
 
     @property
@@ -123,7 +124,7 @@ class View:
 
     @property
     def measured(self) -> dict[float, float]:
-        """The metric by level, where it was measured."""
+        """The metric by level, where measured."""
         return {seen.level: seen.value for seen in self.observations if seen.value is not None}
 
     @property
@@ -133,9 +134,9 @@ class View:
 
     @property
     def believed(self) -> dict[float, float]:
-        """What is measured, with a guess for the dense model if that is not.
+        """The measured metrics, with a guess for the dense model if it is not measured.
 
-        The guess moves probes only, never the bracket; a wrong one costs evaluations.
+        The guess only moves probes, never the bracket; a wrong guess costs evaluations.
         """
         best = max(self.feasible.values(), default=self.threshold)
         guess = max(best, self.threshold + _USUAL_SLACK * abs(self.threshold))
@@ -143,32 +144,32 @@ class View:
 
     @property
     def is_open(self) -> bool:
-        """No level is known to be infeasible."""
+        """Whether no level is known to be infeasible."""
         return len(self.feasible) == len(self.observations)
 
     @property
     def is_straddled(self) -> bool:
-        """Some metric is below the threshold: failures alone do not show where it is crossed."""
+        """Whether some metric is below the threshold; failures do not show the crossing."""
         return min(self.believed.values()) < self.threshold
 
     @property
     def slack(self) -> float:
-        """By how much the best metric exceeds the threshold; 0 when none does."""
+        """How much the best metric exceeds the threshold; 0 if none does."""
         return max(max(self.believed.values()) - self.threshold, 0.0)
 
     @property
     def above(self) -> float:
-        """By how much the metric at the feasible end of the bracket exceeds the threshold."""
+        """How much the metric at the feasible end of the bracket exceeds the threshold."""
         return self.feasible.get(self.bracket.low, math.inf) - self.threshold
 
     @functools.cached_property
     def crossing(self) -> tuple[float, float]:
-        """The estimated crossing and its deviation, in cells, of a fit that is made once."""
+        """The estimated crossing and its deviation, in cells; fitted once."""
         return _crossing_of(self)
 
     @property
     def close(self) -> float:
-        """What is as good as the threshold."""
+        """The distance that counts as equal to the threshold."""
         values = self.believed.values()
         return max(_CLOSE * self.slack, _NEGLIGIBLE * (max(values) - min(values)))
 
@@ -198,7 +199,7 @@ def _proposal(view: View) -> float:
 
 
 def _beside(crossing: float, deviation: float, view: View) -> float:
-    """Return a probe on that side of the crossing where the farther end of the bracket is."""
+    """Return a probe on the side of the crossing with the farther end of the bracket."""
     to_low, to_high = crossing - view.low, view.high - crossing
     if to_high > _LOPSIDED * to_low:
         return crossing + min(_REACH * deviation, to_high / 4)
@@ -207,7 +208,7 @@ def _beside(crossing: float, deviation: float, view: View) -> float:
 
 
 def _outward(view: View) -> float:
-    """Return a probe above the highest feasible level, no upper end being known yet."""
+    """Return a probe above the highest feasible level, while no upper end is known."""
     if view.low == 0:
         return _FIRST * view.high
     decades = [remaining_decades(level) for level in (view.bracket.low, view.bracket.high)]
@@ -216,7 +217,7 @@ def _outward(view: View) -> float:
 
 
 def is_steep(view: View) -> bool:
-    """A cell is too coarse to bring the metric close to the threshold."""
+    """Return whether a cell is too coarse to bring the metric close to the threshold."""
     if view.above <= view.close or view.high - view.low <= _FINEST:
         return False
     if view.above > _FAR * view.slack or not view.is_straddled:
@@ -258,8 +259,8 @@ def _crossing_of(view: View) -> tuple[float, float]:
 def _drops(view: View) -> tuple[list[float], float]:
     """Return the drops of the metric below its best, and the drop at the threshold.
 
-    The scale is linear near zero and logarithmic beyond, so that the knee of an accuracy curve
-    is nearly straight on it, and cut off where it tells nothing of the crossing any more.
+    The scale is linear near zero and logarithmic beyond, so that the knee of an accuracy curve is
+    nearly straight on it, and clipped where it no longer informs about the crossing.
     """
     values = list(view.believed.values())
     best, unit = max(values), _unit(view)

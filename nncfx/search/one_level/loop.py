@@ -1,4 +1,4 @@
-"""The two stages as loops over a study: ask for a level, measure it, write it down."""
+"""The two stages as loops over a study: ask for a level, measure it, record it."""
 
 import dataclasses
 import math
@@ -15,17 +15,17 @@ from nncfx.search.trials import Measurement, Observation, Stage, Trial
 from nncfx.search.workers.driver import Driver, Point
 from nncfx.search.workers.executor import Executor, split
 
-# Bisection from the whole range is at about level 0.1 by then: if nothing worked, nothing will.
+# By then bisection of the whole range is at about level 0.1: the search would not succeed.
 _HOPELESS = 4
-# Trials of one search take about equally long, and each tells where the others should have been.
+# Trials of one search take about equally long, and each improves the choice of the others.
 _GRACE = 0.3
 
 
 def check_threshold(threshold: object) -> None:
-    """Refuse a threshold that no metric can be compared with.
+    """Refuse a threshold that cannot be compared with a metric.
 
     Raises:
-        ArgumentError: the threshold is no number, or not finite.
+        ArgumentError: the threshold is not a number, or not finite.
     """
     if not (isinstance(threshold, SupportsFloat) and math.isfinite(threshold)):
         raise ArgumentError(
@@ -41,7 +41,7 @@ def run_accuracy_stage(
     settings: SearchSettings,
     executor: Executor | None = None,
 ) -> Bracket:
-    """Run what stage 1 still lacks, and return the bracket of the crossing.
+    """Run the rest of stage 1, and return the bracket of the crossing.
 
     Raises:
         SearchError: the dense model is below the threshold, or the first four trials failed.
@@ -77,7 +77,7 @@ def run_objective_stage(
     maximize: bool,
     executor: Executor | None = None,
 ) -> None:
-    """Run what stage 2 still lacks on the levels of (0, upper]."""
+    """Run the rest of stage 2 on the levels of (0, upper]."""
 
     def propose(pending: Sequence[float], count: int) -> list[float]:
         left = settings.max_evaluations - len(of_stages(study, "objective")) - len(pending)
@@ -100,7 +100,7 @@ def _run(
     propose: Callable[[Sequence[float], int], Sequence[float]],
     executor: Executor | None,
 ) -> None:
-    """Evaluate what `propose` asks for until that is nothing, here or on the workers."""
+    """Evaluate proposals of `propose` until there are none, here or on the workers."""
     if executor is None:
         while levels := propose((), 1):
             study.run(stage, levels[0], evaluate)
@@ -126,7 +126,7 @@ def of_stages(study: Study, *stages: Stage) -> list[Trial]:
 
 
 def metrics_of(trials: Sequence[Trial]) -> list[Observation]:
-    """Return what the trials say of the metric."""
+    """Return the observations of the metric in the trials."""
     return [
         Observation(
             level=trial.level,
@@ -138,7 +138,7 @@ def metrics_of(trials: Sequence[Trial]) -> list[Observation]:
 
 
 def objectives_of(trials: Sequence[Trial]) -> list[Observation]:
-    """Return what the trials say of the objective."""
+    """Return the observations of the objective in the trials."""
     return [
         Observation(
             level=trial.level,

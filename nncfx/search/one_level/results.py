@@ -1,4 +1,4 @@
-"""What the searches return."""
+"""The results of searches."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ class LevelResult:
 
     Attributes:
         level: the feasible end of the bracket, in [0, 1); measured, or 0.
-        evaluations: what was measured, in order.
+        evaluations: the observations, in order.
         bracket: (highest level known to be feasible, lowest known not to be, or the open end).
-        threshold: the threshold that was asked for.
+        threshold: the requested threshold.
     """
 
     level: float
@@ -31,7 +31,7 @@ class ObjectiveResult:
     Attributes:
         level: the level with the best value; the lower one on ties.
         value: the objective there.
-        evaluations: what this search measured, in order (without the observations given to it).
+        evaluations: the observations of this search, in order (without those given to it).
     """
 
     level: float
@@ -45,11 +45,11 @@ class SearchResult:
 
     Attributes:
         trials: every trial, the dense model first as number 0.
-        threshold: the least metric that was accepted.
+        threshold: the smallest acceptable metric.
         maximize: whether the objective was maximised.
         level_accuracy: s_acc, the highest level found feasible in stage 1.
         chosen: the feasible trial with the best objective (the dense one if no other is).
-        caution: standard errors by which a feasible metric is above the threshold.
+        caution: standard errors by which a feasible metric must exceed the threshold.
     """
 
     trials: Sequence[Trial]
@@ -65,12 +65,12 @@ class SearchResult:
         return self.chosen.level
 
     def safer(self) -> "SearchResult":
-        """Return the result with the best trial below the chosen level in its place.
+        """Return the result with the best trial below the chosen level as the choice.
 
-        For a choice that other data refuse. The dense model is the last.
+        For choices that other data reject. The last choice is the dense model.
 
         Raises:
-            SearchError: the dense model is chosen already.
+            SearchError: the dense model is already chosen.
         """
         below = [
             trial
@@ -83,7 +83,7 @@ class SearchResult:
 
 
 def best_trial(trials: Sequence[Trial], *, maximize: bool) -> Trial:
-    """Return the trial with the best objective; the one of lower level on ties."""
+    """Return the trial with the best objective; the one with the lower level on ties."""
 
     def rank(trial: Trial) -> tuple[float, float]:
         value = 0.0 if trial.measurement is None else trial.measurement.objective

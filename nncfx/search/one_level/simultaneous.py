@@ -1,4 +1,4 @@
-"""Stage 1 on several workers: which levels to measure at the same time."""
+"""Stage 1 on several workers: chooses levels to measure at the same time."""
 
 import itertools
 import math
@@ -12,18 +12,18 @@ from nncfx.search.settings import SearchSettings
 from nncfx.search.trials import Observation
 
 # The constants below were chosen on the curves of benchmarks/parallel_search.py virtual.
-_HIGHEST: Final = 0.9  # part of the range below which the first cuts lie, denser towards it
+_HIGHEST: Final = 0.9  # upper end of the first cuts, as a fraction of the range; denser near it
 _HALF_CELL: Final = 0.49
-_SURE: Final = 2.5  # deviations within which the crossing is taken to be
-_NARROWEST: Final = 0.05  # cells on either side of an estimate, however sure
-_ERROR: Final = 0.6  # what estimates are off by, as a part of what their deviation says
-_CLOSING: Final = 0.04  # deviation, in cells, from which one cut at the end of a bracket will do
+_SURE: Final = 2.5  # deviations within which the crossing is assumed to be
+_NARROWEST: Final = 0.05  # cells on either side of an estimate, however precise
+_ERROR: Final = 0.6  # the actual error of estimates, relative to their deviation
+_CLOSING: Final = 0.04  # deviation, in cells, below which one cut at a bracket end suffices
 _ALMOST_ONE: Final = 1 - 1e-6
-_CERTAIN: Final = 0.15  # deviation, in cells, from which cuts need not leave bisection a way out
-_GENTLE: Final = 2.0  # the same where the metric at the infeasible end tells of no cliff
-_SLACK: Final = 2  # rounds that may be risked beyond what even cuts need
-_EARLY: Final = 0.5  # part of the bracket that estimates from one batch may leave
-_FINER: Final = 0.05  # part of the bracket by which a steep curve is cut beside the estimate
+_CERTAIN: Final = 0.15  # deviation, in cells, below which cuts need not leave room for bisection
+_GENTLE: Final = 2.0  # the same if the metric at the infeasible end shows no cliff
+_SLACK: Final = 2  # rounds that can be risked beyond what even cuts need
+_EARLY: Final = 0.5  # fraction of the bracket that estimates from one batch may leave
+_FINER: Final = 0.05  # fraction of the bracket at which a steep curve is cut next to the estimate
 _EDGE: Final = 0.02  # cells between neighbouring cuts
 _DIGITS: Final = 10
 
@@ -39,20 +39,20 @@ def next_levels(
 ) -> list[float]:
     """Return up to `count` levels at which to measure a decreasing metric while others run.
 
-    One level and nothing pending is `next_level`. Else the bracket is cut in several places: where
-    knees usually are at first, on the quantiles of the estimated crossing where there is an
-    estimate, on those of the decades while no level is infeasible, and evenly where nothing else
-    is known. Cuts that would leave more than bisection closes with the evaluations that are left
-    are moved apart, and are fewer where that does not help, unless the crossing is estimated so
-    surely that cuts on both sides will close the bracket. An empty list while something is pending
-    means: wait; else the search is over.
+    With one level and nothing pending the result is that of `next_level`. Otherwise the bracket is
+    cut in several places: at first where knees usually are, at quantiles of the estimated crossing
+    if there is an estimate, at quantiles of the decades while no level is infeasible, and evenly
+    if nothing else is known. Cuts that would leave more than bisection can close with the
+    remaining evaluations are moved apart, and reduced in number if that does not help, unless the
+    estimate of the crossing is so precise that cuts on both sides will close the bracket. An empty
+    list means: wait if something is pending, otherwise the search is over.
 
     Args:
-        observations: what is known so far; the first `free` cost nothing (the dense model).
-        threshold: the least metric that is feasible.
+        observations: all measurements so far; the first `free` cost nothing (the dense model).
+        threshold: the smallest feasible metric.
         settings: tolerance, number of evaluations, upper end.
         free: how many of the first observations do not count as evaluations.
-        pending: the levels that are measured now.
+        pending: the levels that are being measured.
         count: how many workers wait for a level, at least 1.
     """
     if count == 1 and not pending:
@@ -80,7 +80,7 @@ def _cuts(view: View, count: int, used: int) -> list[float]:
     """Return up to `count` positions in the bracket, in cells, increasing.
 
     Args:
-        view: what is known.
+        view: the state of the search.
         count: workers that wait, or measure in the bracket.
         used: evaluations that are done, or measure outside of the bracket.
     """
@@ -91,7 +91,7 @@ def _cuts(view: View, count: int, used: int) -> list[float]:
         return _refining(view, count) if spare > 0 and is_steep(view) else []
     if _is_sure(view) and min(count, left) > 1:
         return _proposed(view, min(count, left))
-    # more cuts would leave less than a cell each, or more than bisection closes with what is left
+    # more cuts would leave less than a cell each, or more than the remaining bisections can close
     count = min(count, left, max(math.ceil(width - 1e-6) - 1, 1))
     while count > 1 and width / (count + 1) > 2.0 ** (left - count):
         count -= 1
@@ -106,7 +106,7 @@ def _cuts(view: View, count: int, used: int) -> list[float]:
 
 
 def _is_sure(view: View) -> bool:
-    """The crossing is known to a part of a cell, or to about one on a curve without a cliff."""
+    """Return whether the crossing is known to part of a cell, or about one without a cliff."""
     if view.is_open or not view.is_straddled:
         return False
     below = view.threshold - view.measured.get(view.bracket.high, -math.inf)
@@ -114,7 +114,7 @@ def _is_sure(view: View) -> bool:
 
 
 def _admissible(cuts: list[float], view: View, reach: float) -> list[float]:
-    """Return `cuts`, moved where they leave a part wider than `reach` cells."""
+    """Return `cuts`, moved if they leave a part wider than `reach` cells."""
     ends = [view.low, *cuts, view.high]
     for place in range(1, len(ends) - 1):
         ends[place] = min(ends[place], ends[place - 1] + reach)
@@ -124,7 +124,7 @@ def _admissible(cuts: list[float], view: View, reach: float) -> list[float]:
 
 
 def _rounds(view: View, count: int) -> int:
-    """Return in how many rounds even cuts surely close the whole range, with some slack."""
+    """Return the number of rounds in which even cuts always close the range, with some slack."""
     whole = view.scale.cells(view.settings.upper)
     return math.ceil(math.log(max(whole, 1.0), count + 1) - 1e-6) + _SLACK
 
@@ -162,7 +162,7 @@ def _proposed(view: View, count: int) -> list[float]:
             return [view.low + _ALMOST_ONE]
         if view.high - crossing <= _ALMOST_ONE:
             return [view.high - _ALMOST_ONE]
-    # a surer estimate is cut so closely that even a steep curve is done
+    # a more precise estimate is cut so closely that even a steep curve is finished
     half = min(_HALF_CELL, max(deviation * _SURE, _NARROWEST))
     middle, is_sure = (count - 1) / 2, _is_sure(view)
     cuts = []
@@ -174,7 +174,7 @@ def _proposed(view: View, count: int) -> list[float]:
 
 
 def _apart(cuts: list[float], view: View) -> list[float]:
-    """Return `cuts` inside the bracket; those too near to another go to its widest part."""
+    """Return `cuts` inside the bracket; cuts too near to another go to the widest part."""
     kept: list[float] = []
     for cut in cuts:
         inside = min(max(cut, view.low + _EDGE), view.high - _EDGE)

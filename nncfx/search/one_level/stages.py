@@ -12,7 +12,7 @@ from nncfx.search.workers.driver import driving
 from nncfx.search.workers.executor import Executor
 
 
-def search_level(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
+def search_level(  # noqa: PLR0913 (entry point: one argument per setting)
     evaluate: Callable[[float], Measurement],
     *,
     threshold: float,
@@ -22,29 +22,29 @@ def search_level(  # noqa: PLR0913 (the front door: one word per setting, each w
     settings: SearchSettings | None = None,
     executor: Executor | None = None,
 ) -> SearchResult:
-    """Search the level with the best objective whose metric is at least `threshold`.
+    """Search for the level with the best objective whose metric is at least `threshold`.
 
     Stage 1 finds s_acc, the highest level that is feasible (see `find_level`); stage 2 looks for
-    the best objective within (0, s_acc] (see `optimize_objective`), starting from the
-    objectives that stage 1 measured on its way. No level is measured twice. The dense model is
-    trial 0 and feasible, so there is always an answer.
+    the best objective within (0, s_acc] (see `optimize_objective`), starting from the objectives
+    that stage 1 measured. No level is measured twice. The dense model is trial 0 and feasible, so
+    there is always a result.
 
     Args:
         evaluate: compresses to a level in (0, 1) and measures the result. If it raises, the trial
-            has failed and counts as infeasible. A measurement with a standard error is feasible
-            where it is `settings.caution` of those above the threshold.
-        threshold: the least metric that is accepted.
+            has failed and counts as infeasible. A measurement with a standard error is feasible if
+            it is `settings.caution` standard errors above the threshold.
+        threshold: the smallest acceptable metric.
         maximize: whether a larger objective is better.
-        at_zero: the dense model's measurement; if `study` already holds one, that one is used.
+        at_zero: the dense model's measurement; if `study` already has one, that one is used.
         study: the journal; without one the search cannot be resumed.
-        settings: how closely and how long to look.
+        settings: the resolution and the budget of the search.
         executor: evaluates several levels at the same time, such as `LocalExecutor(2)`; None: one
             after the other, here.
 
     Raises:
         SearchError: the dense model is below the threshold, the first four trials failed, or the
             journal belongs to another search.
-        MachineError: memory, disk or device failed; run again, it continues from the journal.
+        MachineError: memory, disk or a device failed; run again to continue from the journal.
         ArgumentError: `at_zero` or `threshold` is not finite.
         MissingExtraError: BoTorch is not installed.
 

@@ -15,24 +15,24 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Study(Journaled[Trial]):
-    """The trials of one search, kept in a journal that survives the process.
+    """The trials of one search, kept in a persistent journal.
 
     The journal is a text file of JSON lines. The first line is the header: format, version, and
     what must not change between runs (settings, seed, a fingerprint of model and data). Each
-    further line is one trial, appended and fsync'ed as the trial ends. Opening an existing
-    journal with the same header continues where it stopped; finished trials are not run again.
-    A torn last line, left by a process killed while writing, is dropped (see `notes`).
+    further line is one trial, appended and fsync'ed as the trial ends. Opening an existing journal
+    with the same header continues where it stopped; finished trials are not run again. A torn last
+    line, left by a process killed while writing, is dropped (see `notes`).
 
-    A study holds a lock on its journal until `close` (it is a context manager).
+    A study holds a lock on its journal until `close` (the study is a context manager).
 
     Attributes:
         trials: the finished trials, in order of their numbers.
-        notes: what was mended while opening, one sentence each.
+        notes: repairs made while opening, one sentence each.
 
     Args:
         path: the journal; its folder is created. None keeps the study in memory only.
-        header: what identifies the search, JSON values; compared key by key on resuming.
-        data: facts of the data; compared likewise, if the journal has some.
+        header: identifies the search, JSON values; compared key by key on resuming.
+        data: facts about the data; also compared, if the journal has some.
 
     Raises:
         SearchError: the journal belongs to another search, is damaged before its last line,
@@ -56,12 +56,13 @@ class Study(Journaled[Trial]):
     def run(self, stage: Stage, level: float, evaluate: Callable[[float], Measurement]) -> Trial:
         """Evaluate `level`, append the trial to the journal, and return it.
 
-        A trial fails when `evaluate` raises an Exception or returns a metric or an objective
-        that is not finite; the failure is recorded and logged, not raised. KeyboardInterrupt and
-        SystemExit pass, and leave no trial.
+        A trial fails if `evaluate` raises an Exception or returns a metric or an objective that is
+        not finite; the failure is recorded and logged, not raised. KeyboardInterrupt and
+        SystemExit propagate, and leave no trial.
 
         Raises:
-            MachineError: memory, disk or device failed; there is no trial, and the search can be
+            MachineError: memory, disk or a device failed; no trial is recorded, and the search can
+                be
                 run again.
             ArgumentError: `evaluate` returned something that cannot be recorded.
         """
@@ -71,13 +72,13 @@ class Study(Journaled[Trial]):
     def record(
         self, stage: Stage, level: float, outcome: Attempt[Measurement], after: int | None = None
     ) -> Trial:
-        """Append the trial that `outcome` tells of to the journal, and return it.
+        """Append the trial of `outcome` to the journal, and return it.
 
         Args:
-            stage: which one the trial belongs to.
-            level: what was evaluated.
-            outcome: what came of it.
-            after: how many trials had ended when it began, if it ran beside others.
+            stage: the stage of the trial.
+            level: the evaluated level.
+            outcome: the result of the evaluation.
+            after: how many trials had ended when it started, if it ran in parallel with others.
 
         Raises:
             ArgumentError: its value cannot be recorded.
@@ -109,11 +110,11 @@ class Study(Journaled[Trial]):
         return self._keep(trial, f"what the evaluation of level {trial.level} returned")
 
     def record_lease(self, lease: Lease, outcome: Attempt[Measurement]) -> Trial:
-        """Append the trial of a lease of this study, as `record` does."""
+        """Append the trial of a lease of this study; see `record`."""
         stage = cast("Stage", lease.point["stage"])
         return self.record(stage, level_of(lease.point), outcome, lease.after)
 
 
 def level_of(point: Mapping[str, Any]) -> float:
-    """Return the level of a point, as leases of a `Study` write them."""
+    """Return the level of a point, in the format of leases of a `Study`."""
     return float(point["level"])

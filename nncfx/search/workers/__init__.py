@@ -1,1 +1,1 @@
-"""Trials side by side: workers on this machine or on a Ray cluster, and who drives them."""
+"""Parallel trials: workers on this machine or on a Ray cluster, and their driver."""

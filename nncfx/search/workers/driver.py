@@ -1,4 +1,4 @@
-"""Drives a search whose trials run side by side: hands points out, writes down what comes back."""
+"""Drives a search with parallel trials: distributes points, and records the results."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ T = TypeVar("T", bound=Numbered)
 
 @contextlib.contextmanager
 def driving(executor: Executor | None, evaluate: Callable[[Any], Any]) -> Iterator[None]:
-    """Keep the workers of `executor`, if there is one, open in the body.
+    """Keep the workers of `executor`, if any, open in the body.
 
     Raises:
         ArgumentError: `evaluate` cannot be passed to another process.
@@ -42,13 +42,13 @@ class Driver(Generic[T]):
 
     Attributes:
         study: keeps leases and trials.
-        executor: evaluates, and is open.
-        evaluation: what is evaluated.
-        argument_of: what `evaluation` takes for a point.
-        record: writes down what came of a lease.
-        grace: how much longer to wait for other trials, as a part of what the first one took:
-            a search that needs each result for the next point waits for those that end together.
-        deaths: how often the worker of one trial may die before the search gives up.
+        executor: evaluates; must be open.
+        evaluation: the evaluation of a point.
+        argument_of: returns the argument of `evaluation` for a point.
+        record: records the result of a lease.
+        grace: how much longer to wait for other trials, relative to the duration of the first: a
+            search that needs each result for the next point waits for trials that end together.
+        deaths: how often the worker of one trial can die before the search gives up.
     """
 
     study: Journaled[T]
@@ -60,16 +60,16 @@ class Driver(Generic[T]):
     deaths: int = _DEATHS
 
     def run(self, propose: Callable[[Sequence[Point], int], Sequence[Point]]) -> None:
-        """Run trials until none is under way and `propose` has no more.
+        """Run trials until none is running and `propose` has no more.
 
-        Leases that the study already has, of a run that was killed, are given again first.
+        Existing leases of the study, from a run that was killed, are run again first.
 
         Args:
-            propose: returns up to so many points (second argument), others being under way.
+            propose: returns points, at most the second argument, while the first are running.
 
         Raises:
-            MachineError: memory, disk or device failed, or the worker of one trial died again
-                and again; what is under way is given again when the search continues.
+            MachineError: memory, disk or a device failed, or the worker of one trial died
+                repeatedly; running trials are run again when the search continues.
         """
         waiting = list(self.study.leases)
         under_way: dict[int, Lease] = {}
@@ -102,7 +102,7 @@ class Driver(Generic[T]):
         self.executor.submit(key, argument, _words(lease.point))
 
     def _finished(self, lease: Lease, done: Attempt[Any]) -> Attempt[Any]:
-        """Do here what remains of a trial; its seconds count."""
+        """Run the part of a trial that runs here; its seconds count."""
         if done.error is not None:
             return done
         point = self.argument_of(lease.point)
@@ -115,9 +115,10 @@ class Driver(Generic[T]):
         _LOGGER.warning("The worker of %s died; the trial is given again.", _words(lease.point))
         if times >= self.deaths:
             raise MachineError(
-                f"The worker of {_words(lease.point)} died {times} times, killed perhaps for want "
-                "of memory. Nothing is recorded of the trial. Use fewer workers, or smaller "
-                "minibatches; then run the search again: its journal continues from here."
+                f"The worker of {_words(lease.point)} died {times} times, perhaps killed for "
+                "lack of memory. Nothing is recorded of the trial. Use fewer workers, or "
+                "smaller minibatches; then run the search again: its journal continues from "
+                "here."
             )
         return times
 

@@ -1,4 +1,4 @@
-"""What runs trials beside each other: one protocol, whatever the engine below it."""
+"""The protocol for running trials in parallel, independent of the engine."""
 
 import dataclasses
 import pickle
@@ -15,11 +15,11 @@ R = TypeVar("R")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Done:
-    """A task that is no longer under way.
+    """A task that is no longer running.
 
     Attributes:
-        key: which task.
-        attempt: what came of it; None when its worker died before it ended.
+        key: of the task.
+        attempt: its result; None if its worker died before it ended.
     """
 
     key: int
@@ -28,11 +28,11 @@ class Done:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Evaluates points on workers; `LocalExecutor` and `RayExecutor` are two.
+    """Evaluates points on workers; implemented by `LocalExecutor` and `RayExecutor`.
 
-    A search calls `open` once, then `submit` and `wait` in turn, and `close` in the end; one
-    search uses an executor at a time. A worker that dies is replaced, and its task is handed back
-    as lost.
+    A search calls `open` once, then `submit` and `wait` alternately, and finally `close`; only one
+    search uses an executor at a time. A worker that dies is replaced, and its task is returned as
+    lost.
     """
 
     @property
@@ -49,27 +49,27 @@ class Executor(Protocol):
         ...
 
     def submit(self, key: int, argument: object, what: str) -> None:
-        """Let a free worker evaluate `argument`; `what` names the task in messages."""
+        """Make a free worker evaluate `argument`; `what` names the task in messages."""
         ...
 
     def wait(self, grace: float = 0.0) -> list[Done]:
         """Return at least one task that has ended.
 
         Args:
-            grace: how much longer to wait for the others, as a part of what the first one took.
+            grace: how much longer to wait for the others, relative to the duration of the first.
 
         Raises:
-            MachineError: memory, disk or device of a worker failed.
-            ArgumentError: what was evaluated, or came of it, cannot be pickled.
+            MachineError: memory, disk or a device of a worker failed.
+            ArgumentError: the argument or the result cannot be pickled.
         """
         ...
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Hold the workers of this machine still in the body, so that time can be measured."""
+        """Pause the workers of this machine in the body, so that time can be measured."""
         ...
 
     def close(self) -> None:
-        """End the workers, and what they have under way; closing twice is allowed."""
+        """End the workers and their running tasks; closing twice is allowed."""
         ...
 
 
@@ -77,14 +77,14 @@ class Executor(Protocol):
 class SplitEvaluation(Generic[P, R]):
     """An evaluation of which a part runs on a worker.
 
-    Calling it does everything here, one part after the other.
+    Calling it runs all parts here, one after the other.
 
     Attributes:
-        prepare: makes of a point, and of how many trials had ended when it was given (None: all
-            that have), what a worker is sent; both can be pickled.
-        work: evaluates that, on a worker; passed to it once, with all that it holds.
-        finish: makes the outcome of a point and of what `work` returned, here: what must not run
-            beside other work, such as the measurement of a latency.
+        prepare: computes the argument for a worker from a point and the number of trials that had
+            ended when it was given (None: all that have); both can be pickled.
+        work: runs on a worker with that argument; passed to it once, with all that it holds.
+        finish: computes the outcome from a point and the result of `work`, here, for work that
+            must not run in parallel, such as measuring a latency.
     """
 
     prepare: Callable[[P, int | None], Any]
@@ -97,7 +97,7 @@ class SplitEvaluation(Generic[P, R]):
 
 
 def split(evaluate: Callable[[P], R]) -> SplitEvaluation[P, R]:
-    """Return `evaluate` as one of which everything runs on a worker, if it is not split."""
+    """Return `evaluate` as a split evaluation, which runs on a worker if it is not split."""
     if isinstance(evaluate, SplitEvaluation):
         return evaluate
     return SplitEvaluation(
@@ -109,7 +109,7 @@ def check_workers(workers: object) -> int:
     """Return the number of workers.
 
     Raises:
-        ArgumentError: it is no whole number of at least 1.
+        ArgumentError: it is not an integer of at least 1.
     """
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise ArgumentError(
@@ -122,8 +122,8 @@ def check_workers(workers: object) -> int:
 def pickled(evaluate: Callable[[Any], Any]) -> bytes:
     """Return `evaluate` as bytes for another process.
 
-    With cloudpickle, if it is installed, functions of a notebook or of the main program and
-    lambdas go by value; without it every function has to be importable by its name.
+    With cloudpickle, if installed, lambdas and functions of a notebook or the main program are
+    pickled by value; without it every function must be importable by its name.
 
     Raises:
         ArgumentError: a part of it cannot be pickled.

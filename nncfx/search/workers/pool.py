@@ -1,4 +1,4 @@
-"""What executors of this machine and of a cluster share: who is idle, and who does what."""
+"""Base class of executors on this machine and on a cluster; tracks which workers are idle."""
 
 import abc
 import concurrent.futures
@@ -23,15 +23,15 @@ class Worker(Protocol):
 
     @property
     def place(self) -> Workplace:
-        """Where it runs; waits until it does."""
+        """Where it runs; blocks until it is running."""
         ...
 
     def submit(self, argument: object, what: str) -> Future[Any]:
-        """Let it evaluate `argument`."""
+        """Make it evaluate `argument`."""
         ...
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """End it, even while it is working."""
         ...
 
 
@@ -39,7 +39,7 @@ class Pool(Executor, Closing):
     """Workers that are started fresh and kept until `close`."""
 
     _died: type[Exception]
-    """What the future of a task raises when its worker has died."""
+    """The exception of a task's future if its worker has died."""
 
     def __init__(self, workers: int) -> None:
         self._workers = check_workers(workers)
@@ -48,11 +48,11 @@ class Pool(Executor, Closing):
 
     @abc.abstractmethod
     def _share(self, content: bytes) -> None:
-        """Put what is evaluated where workers find it."""
+        """Make the evaluation available to workers."""
 
     @abc.abstractmethod
     def _started(self) -> Worker:
-        """Return a new worker, which may still be beginning."""
+        """Return a new worker, which may still be starting."""
 
     @property
     @override
@@ -76,7 +76,7 @@ class Pool(Executor, Closing):
         worker = self._idle.pop()
         try:
             future = worker.submit(argument, what)
-        except self._died:  # while it had nothing to do
+        except self._died:  # while it was idle
             worker = self._replaced(worker)
             future = worker.submit(argument, what)
         self._busy[future] = (key, worker, time.monotonic())

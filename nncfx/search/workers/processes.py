@@ -21,13 +21,13 @@ from nncfx.search.workers.worker import Workplace, begin, end_with_parent, evalu
 class LocalExecutor(Pool):
     """Evaluates on processes of this machine, started fresh (spawned) and kept until `close`.
 
-    Each worker is a pool of one process of `concurrent.futures`, so that one that dies takes no
-    other with it. What they evaluate is passed through a file, once. A program that uses it keeps
-    its main part under `if __name__ == "__main__":`, as with every process that is spawned.
+    Each worker is a `concurrent.futures` pool of one process, so a worker that dies does not
+    affect others. The evaluation is passed through a file, once. As always with spawned processes,
+    a program that uses it must protect its main part by `if __name__ == "__main__":`.
 
     Args:
-        workers: how many, at least 1.
-        threads: of torch in each; None: the processors of this process, divided among them.
+        workers: number of workers, at least 1.
+        threads: torch threads of each; None: the processors of this process, divided among them.
 
     Raises:
         ArgumentError: `workers` or `threads` is below 1.
@@ -57,7 +57,7 @@ class LocalExecutor(Pool):
 
     @property
     def _file(self) -> pathlib.Path:
-        if self._folder is None:  # `open` makes it
+        if self._folder is None:  # created by `open`
             raise AssertionError
         return pathlib.Path(self._folder.name, "evaluation")
 
@@ -85,7 +85,7 @@ class _Process(Worker):
             raise ArgumentError(
                 "A worker ended before it began. A program that starts workers keeps its main "
                 "part under 'if __name__ == \"__main__\":', since each worker imports it again; "
-                "what else went wrong stands on standard error."
+                "any other cause is on standard error."
             ) from error
         except (ImportError, AttributeError) as error:
             raise ArgumentError(
@@ -100,7 +100,7 @@ class _Process(Worker):
     @override
     def kill(self) -> None:
         process = None
-        with contextlib.suppress(Exception):  # one that never began has none
+        with contextlib.suppress(Exception):  # a pool that never started has no process
             process = self._place.result().process
         if process is not None:
             signalled(process, signal.SIGKILL)

@@ -16,18 +16,18 @@ _STARTING_S: Final = 300.0
 
 @final
 class RayExecutor(Pool):
-    """Evaluates on actors of Ray, where each is given the resources that a trial needs.
+    """Evaluates on actors of Ray, each with the resources that a trial needs.
 
-    `ray.init(...)` says on which cluster; without it, one is started on this machine. What is
-    evaluated is put into Ray's object store once. `quiet` stops the actors on the machine of the
-    driver, where times are measured; those on other machines continue.
+    `ray.init(...)` selects the cluster; without it, one is started on this machine. The evaluation
+    is put into Ray's object store once. `quiet` pauses the actors on the machine of the driver,
+    where times are measured; those on other machines continue.
 
     Args:
-        workers: how many, at least 1.
-        cpus: processors of one trial.
-        gpus: accelerators of one trial; a part of one is allowed.
-        resources: other resources of one trial, by their names in the cluster.
-        threads: of torch in each; None: as many as `cpus`, at least 1.
+        workers: number of workers, at least 1.
+        cpus: processors per trial.
+        gpus: accelerators per trial; fractions are allowed.
+        resources: other resources per trial, by their names in the cluster.
+        threads: torch threads of each; None: as many as `cpus`, at least 1.
 
     Raises:
         ArgumentError: `workers` is below 1.
@@ -56,7 +56,7 @@ class RayExecutor(Pool):
 
         Raises:
             ArgumentError: `evaluate` cannot be passed to another process.
-            MachineError: the cluster does not give as many actors within five minutes.
+            MachineError: the cluster does not provide enough actors within five minutes.
         """
         if not self._ray.is_initialized():
             self._ray.init(log_to_driver=False)
@@ -64,7 +64,7 @@ class RayExecutor(Pool):
 
     @override
     def close(self) -> None:
-        """End the actors; the cluster stays."""
+        """End the actors; the cluster keeps running."""
         super().close()
         self._content = None
 
@@ -86,7 +86,7 @@ class RayExecutor(Pool):
 
 
 class _Trials:
-    """What an actor is."""
+    """The class of the actors."""
 
     def __init__(self, content: bytes, threads: int) -> None:
         self._place = begin(content, threads)

@@ -1,4 +1,4 @@
-"""What runs inside a worker."""
+"""The code that runs inside a worker."""
 
 import ctypes
 import dataclasses
@@ -30,7 +30,7 @@ class Workplace:
 
     Attributes:
         host: the name of its machine.
-        process: its number there.
+        process: its process id there.
     """
 
     host: str
@@ -43,9 +43,9 @@ def place() -> Workplace:
 
 
 def begin(content: bytes | pathlib.Path, threads: int | None) -> Workplace:
-    """Keep the evaluation that `content`, or the file of that name, holds; return where.
+    """Load the evaluation from `content`, or from the file of that name; return the workplace.
 
-    The bytes are those that the driver of the same search has just written.
+    The bytes were just written by the driver of the same search.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -55,9 +55,9 @@ def begin(content: bytes | pathlib.Path, threads: int | None) -> Workplace:
 
 
 def end_with_parent() -> None:
-    """Leave interrupts to the driver, and end when it ends, however it does."""
+    """Ignore interrupts, which the driver handles, and end when the driver ends for any reason."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":  # the kernel also ends one that stands still (SIGSTOP)
+    if sys.platform == "linux":  # the kernel also ends a stopped worker (SIGSTOP)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -70,16 +70,16 @@ def _end_after(parent: Any) -> None:  # noqa: ANN401 (a private class of multipr
 
 
 def evaluated(argument: object, what: str) -> Attempt[Any]:
-    """Return what came of the evaluation of `argument`.
+    """Return the outcome of evaluating `argument`.
 
-    Random numbers depend on `what` alone: the same on every worker, however often it is tried.
+    Random numbers depend only on `what`: they are the same on every worker and in every try.
 
     Raises:
-        MachineError: memory, disk or device failed.
+        MachineError: memory, disk or a device failed.
     """
     seed = zlib.crc32(what.encode())
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 (what transforms of images use)
+    np.random.seed(seed)  # noqa: NPY002 (used by transforms of images)
     torch.manual_seed(seed)
     (evaluate,) = _EVALUATE
     return attempt(lambda: evaluate(argument), what)

@@ -1,1 +1,1 @@
-"""Codecs of words and symbols: numpy only."""
+"""Codecs of words and symbols, which need only numpy."""

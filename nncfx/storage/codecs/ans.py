@@ -1,11 +1,11 @@
-"""Range ANS streams of 16-bit symbols: interleaved lanes, encoded and decoded by numpy.
+"""Encode and decode range ANS streams of 16-bit symbols in interleaved lanes, by numpy.
 
 A stream is the table of frequencies, the number n of lanes and the number of words as varints,
 the n states as uint32, then the words as uint16. Symbol i belongs to lane i % n. To read a symbol,
 a lane with the state x takes the slot `x % 2**R` (frequencies add up to 2**R), finds the symbol
-whose slots `start .. start + f - 1` it is one of, and continues with `f * (x >> R) + slot -
-start`; if that is below 2**16, it becomes that times 2**16 plus the next word. Lanes take turns,
-in order. At the end every state is 2**16 again and no word is left.
+whose slots `start .. start + f - 1` include it, and continues with the state
+`f * (x >> R) + slot - start`; a state below 2**16 is multiplied by 2**16, and the next word is
+added. Lanes take turns, in order. At the end every state is 2**16 again and no word is left.
 
 Source: Duda (2013), Asymmetric numeral systems; Giesen (2014), Interleaved entropy coders.
 """
@@ -37,19 +37,19 @@ _WORD = np.uint64(16)
 _HALF = np.uint64(32)
 _LOW_HALF = np.uint64(0xFFFFFFFF)
 _BATCH = 1 << 17
-_CACHED_BITS = 12  # of slots of 8 bytes: a first cache; 0.05 % larger than 14 on bfloat16
-_LOST_PER_LANE = 3  # bytes: a state begins with 16 bits of nothing and ends with 24 in 32
+_CACHED_BITS = 12  # slots of 8 bytes in first-level cache; 0.05 % larger than 14 on bfloat16
+_LOST_PER_LANE = 3  # bytes: a state starts with 16 unused bits and ends with 24 bits stored in 32
 
 
 def lanes_of(count: int) -> int:
-    """Return how many lanes `count` symbols get: many enough for speed, few enough for size."""
+    """Return the number of lanes for `count` symbols, a compromise between speed and size."""
     return max(1, min(count >> 10, max(1 << 10, count >> 12), MOST_LANES))
 
 
 def estimated_size(counts: NDArray[np.int64]) -> float:
-    """Return about how many bytes the stream of symbols that occur `counts` times takes.
+    """Return the approximate size in bytes of a stream of symbols that occur `counts` times.
 
-    Infinity if there are too few or too many kinds of symbols for this coder.
+    Infinity if there are too few or too many distinct symbols for this coder.
     """
     if not 2 <= np.count_nonzero(counts) <= LARGEST_ALPHABET:  # noqa: PLR2004 (a choice)
         return float("inf")
@@ -67,10 +67,10 @@ def encode(symbols: Symbols, counts: NDArray[np.int64], lanes: int | None = None
     """Return `symbols`, 1-D, which occur `counts` times, as one stream.
 
     Args:
-        symbols: At least two different ones, at most 4,096.
-        counts: How often each occurs, up to the largest one.
-        lanes: How many there shall be, of at most 4,096, for loops that read the slots from the
-            processor's first cache; by default so many that numpy is fast.
+        symbols: Of 2 to 4,096 distinct values.
+        counts: How often each symbol occurs, up to the largest symbol.
+        lanes: The number of lanes, at most 4,096, for loops that read the slots from the
+            processor's first-level cache; by default enough for numpy to be fast.
     """
     frequencies = best_frequencies(counts)
     if lanes and int(frequencies.sum()).bit_length() > _CACHED_BITS + 1:
@@ -96,7 +96,7 @@ def _encode_words(
         return state, words[ans_write(symbols, frequency, start, bits, state, words) :]
     step_up = (np.uint64(1) << bits) - frequency
     parts = [np.zeros(0, dtype=np.uint16)]
-    # A decoder reads forward what is written backward: from the last symbol to the first.
+    # Written backward, from the last symbol to the first, so a decoder reads forward.
     for begin in reversed(range(0, symbols.size, lanes)):
         row = symbols[begin : begin + lanes]
         x = state[: row.size]
@@ -115,14 +115,14 @@ def _encode_words(
 class AnsReader:
     """Reads the symbols of a stream in order, some at a time.
 
-    Allocates at most 4 MiB and the table beside what it returns.
+    Allocates at most 4 MiB and the table, in addition to the result.
     """
 
     def __init__(self, source: ByteReader, count: int) -> None:
         """Take a whole stream of `count` symbols, at least one, from `source`.
 
         Raises:
-            StorageError: The stream is cut off, or its parts contradict each other.
+            StorageError: The stream is truncated, or its parts contradict each other.
         """
         frequencies = unpack_frequencies(source)
         lanes, words = source.varint(), source.varint()
@@ -148,7 +148,7 @@ class AnsReader:
         """Return the next `count` symbols.
 
         Raises:
-            StorageError: The stream does not hold what it announced.
+            StorageError: The stream contradicts its announced lengths.
         """
         _check(count <= self._left)
         out = np.empty(count, dtype=np.uint16)
@@ -164,15 +164,16 @@ class AnsReader:
         return out
 
     def read_split(self, raw: NDArray[np.uint8], first: int, cut: int, out: Words) -> int:
-        """Fill `out` with words of which the next symbols are the high parts.
+        """Fill `out` with words whose high parts are the next symbols.
 
-        The low ones are `raw`, as `pack_bits` packs `cut` bits, in [1, 8], from number `first` on.
+        The low parts are in `raw`, from number `first` on, packed by `pack_bits` with `cut` bits,
+        in [1, 8].
 
         Returns:
             The largest of the symbols.
 
         Raises:
-            StorageError: The stream does not hold what it announced.
+            StorageError: The stream contradicts its announced lengths.
         """
         from nncfx.storage.codecs import word_kernels  # with it comes numba
 
@@ -191,7 +192,7 @@ class AnsReader:
         self._words = self._words[used:]
 
     def _passed(self, count: int) -> None:
-        """Let the lane that comes next be the first; check the end."""
+        """Rotate the states so that the next lane is the first; check the end."""
         self._state = np.roll(self._state, -(count % self._state.size))
         self._left -= count
         if not self._left:
@@ -204,7 +205,7 @@ class AnsReader:
         self._symbol.take(slots.view(np.int64), out=symbols)
 
     def _step(self, slot: Cells) -> None:
-        """Let each lane read one symbol; write its slot."""
+        """Let each lane read one symbol, and write its slot."""
         x = self._state[: slot.size]
         np.bitwise_and(x, np.uint64(self._symbol.size - 1), out=slot)
         entry = self._table.take(slot.view(np.int64))

@@ -1,4 +1,4 @@
-"""Reading of untrusted bytes: every read is checked against what is there."""
+"""Read untrusted bytes with bounds checks on every read."""
 
 from nncfx.errors import StorageError
 
@@ -20,10 +20,10 @@ def varint(value: int) -> bytes:
 
 
 class ByteReader:
-    """A cursor over bytes; reading past their end is a StorageError, never a short read."""
+    """A cursor over bytes; reading past their end raises StorageError, never a short read."""
 
     def __init__(self, data: bytes | memoryview) -> None:
-        """Stand at the first byte of `data`."""
+        """Start at the first byte of `data`."""
         self._data = memoryview(data)
         self._at = 0
 
@@ -33,7 +33,7 @@ class ByteReader:
         return len(self._data) - self._at
 
     def take(self, size: int) -> memoryview:
-        """Return the next `size` bytes, uncopied.
+        """Return the next `size` bytes without copying them.
 
         Raises:
             StorageError: Fewer than `size` bytes are left.
@@ -50,7 +50,7 @@ class ByteReader:
         """Return the next LEB128 number, in [0, 2**48].
 
         Raises:
-            StorageError: The number is cut off, too large, or not in its shortest form.
+            StorageError: The number is truncated, too large, or not in its shortest form.
         """
         value, shift = 0, 0
         while True:
@@ -62,7 +62,9 @@ class ByteReader:
             if shift > 48:  # noqa: PLR2004 (the length of the largest number)
                 break
         if value > _LARGEST_VARINT or (byte == 0 and shift > 7):  # noqa: PLR2004 (one byte)
-            raise StorageError(f"The file is damaged: {value} is no count that this format has.")
+            raise StorageError(
+                f"The file is damaged: {value} is not a count that this format has."
+            )
         return value
 
     def finish(self) -> None:
@@ -79,7 +81,7 @@ class BitReader:
     """A cursor over the bits of a ByteReader, highest bit of each byte first."""
 
     def __init__(self, source: ByteReader) -> None:
-        """Stand at the first unread bit of `source`."""
+        """Start at the first unread bit of `source`."""
         self._source = source
         self._byte = 0
         self._left = 0
@@ -110,7 +112,7 @@ class BitReader:
         """Return the next Elias gamma number, in [1, 2**17).
 
         Raises:
-            StorageError: It is cut off or larger.
+            StorageError: The number is truncated or too large.
         """
         zeros = 0
         while not self.bit():

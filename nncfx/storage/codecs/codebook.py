@@ -1,7 +1,7 @@
-"""Codebooks: a tensor of few distinct values as small codes and a table, exactly.
+"""Represent a tensor of few distinct values exactly by small codes and a table.
 
-Values are told apart by their bits, so NaNs survive and -0.0 is a value of its own. Code 0 is
-reserved for the value whose bits are all zero, whether it occurs or not.
+Values are compared by their bits, so NaNs survive and -0.0 differs from 0.0. Code 0 is reserved
+for the value whose bits are all zero, whether or not it occurs.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ _CHUNK = 1 << 18
 
 
 class Codebook(NamedTuple):
-    """`values[codes]` is the array; `values[0]` is zero and the rest ascend as unsigned bits."""
+    """An array as `values[codes]`; `values[0]` is zero and the rest ascend as unsigned bits."""
 
     codes: NDArray[np.uint16]
     values: NDArray[Any]
@@ -48,7 +48,7 @@ def to_codes(values: NDArray[Any], limit: int = 256) -> Codebook | None:
         found = np.minimum(np.searchsorted(book, chunk), book.size - 1)
         unknown = chunk[book[found] != chunk]
         if unknown.size:
-            # New values are learnt from a sample; then all chunks are coded with the new book.
+            # Add new values from a sample, then code all chunks again with the new codebook.
             book = np.union1d(book, unknown[:: max(1, unknown.size // 8192)])
             if book.size > limit + 1:
                 return None

@@ -1,8 +1,8 @@
-"""Frequencies for range coding: counts scaled to a power of two, and the table as bytes.
+"""Scale counts to frequencies for range coding, and pack the table of frequencies.
 
-A table is the bit length of each symbol's frequency, packed as a code table is (see
-`prefix_code`), then, in symbol order, the bits of each frequency below its highest one, highest
-first; both parts are padded with zeros to a byte.
+A table is the bit length of each symbol's frequency, packed like a code table (see `prefix_code`),
+then, in symbol order, the bits of each frequency below its highest bit, highest first; both parts
+are padded with zeros to a byte.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from nncfx.storage.codecs.table_limits import COARSEST, FINEST
 from nncfx.storage.compiled import pays_off
 
 LARGEST_ALPHABET = 1 << (FINEST - 2)
-"""The most symbols that may occur."""
+"""The most symbols that can occur."""
 
 Counts = NDArray[np.int64]
 
@@ -23,7 +23,7 @@ Counts = NDArray[np.int64]
 def scaled(counts: Counts, bits: int) -> Counts:
     """Return frequencies near `counts` that add up to 2**bits, at least 1 where a symbol occurs.
 
-    The largest remainders are rounded up, of equal ones the first.
+    The largest remainders are rounded up; ties go to the first.
 
     Args:
         counts: How often each symbol occurs, at most 2**bits of them positive.
@@ -46,16 +46,16 @@ def scaled(counts: Counts, bits: int) -> Counts:
 
 
 def cost_bits(counts: Counts, frequencies: Counts) -> float:
-    """Return the bits that symbols of `counts` take under `frequencies`, the table left out."""
+    """Return the bits that symbols of `counts` take under `frequencies`, without the table."""
     used = counts > 0
     shares = frequencies[used] / int(frequencies.sum())
     return float(-(counts[used] * np.log2(shares)).sum())
 
 
 def best_frequencies(counts: Counts) -> Counts:
-    """Return the frequencies that make table and symbols of `counts` smallest together.
+    """Return the frequencies that minimize the total size of table and symbols of `counts`.
 
-    Between 2 and 4,096 of the counts are positive.
+    Between 2 and 4,096 of the counts must be positive.
     """
     if pays_off(int(counts.sum())):
         from nncfx.storage.codecs import size_kernel  # with it comes numba
@@ -68,7 +68,7 @@ def best_frequencies(counts: Counts) -> Counts:
         table = 2 * np.count_nonzero(found) + np.log2(np.maximum(found, 1)).sum()
         size = cost_bits(counts, found) + int(table)
         if size >= fewest:
-            break  # what finer ones save has no more than made up for their tables
+            break  # finer frequencies no longer save more than their tables cost
         best, fewest = found, size
     return best
 
@@ -96,7 +96,7 @@ def unpack_frequencies(source: ByteReader) -> Counts:
     At most 65,536 symbols are read, whatever the bytes say.
 
     Raises:
-        StorageError: The table is cut off, or its sum is no power of two up to 2**14, or fewer
+        StorageError: The table is truncated, its sum is not a power of two up to 2**14, or fewer
             than two symbols have a frequency.
     """
     lengths = read_lengths(source)

@@ -1,9 +1,9 @@
-"""Canonical Huffman streams of 16-bit symbols, encoded and decoded by numpy.
+"""Encode and decode canonical Huffman streams of 16-bit symbols by numpy.
 
 A stream is the code table (see `prefix_code`), the number of bits as varint, for streams of
 more than 262,144 symbols the index, then the bits, highest first, padded with zeros. The index
-has the bit length of each full block of 2,048 symbols as little-endian uint16; it lets all
-blocks be decoded in lockstep, one lane per block. A stream of one distinct symbol has no bits.
+has the bit length of each full block of 2,048 symbols as little-endian uint16, so all blocks can
+be decoded in lockstep, one lane per block. A stream of one distinct symbol has no bits.
 """
 
 import heapq
@@ -36,25 +36,25 @@ _PAD = BLOCK * LONGEST_CODE // 8 + 16
 
 
 class _Bits(NamedTuple):
-    data: NDArray[np.uint8]  # padded with zeros: a look-ahead never leaves it
+    data: NDArray[np.uint8]  # padded with zeros, so a look-ahead never leaves it
     total: int
     table: NDArray[np.uint64]
     width: int
 
 
 def count_symbols(symbols: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.int64]:
-    """Return how often each symbol occurs, up to the largest one; [] for no symbols."""
+    """Return how often each symbol occurs, up to the largest symbol; [] for no symbols."""
     counts = np.zeros(int(symbols.max()) + 1 if symbols.size else 0, dtype=np.int64)
-    # bincount copies to int64: in chunks, a byte plane of a large tensor does not grow eightfold
+    # in chunks, because bincount copies to int64: a large byte plane would grow eightfold
     for start in range(0, symbols.size, _CHUNK):
         counts += np.bincount(symbols[start : start + _CHUNK], minlength=counts.size)
     return counts
 
 
 def encode(symbols: NDArray[np.unsignedinteger[Any]]) -> bytes:
-    """Return `symbols`, 1-D and below 65,536, as one stream; an empty array gives b"".
+    """Return `symbols`, 1-D and below 65,536, as one stream; b"" for an empty array.
 
-    The bits are the fewest of all prefix codes with words of at most 16 bits.
+    The number of bits is the minimum over all prefix codes with words of at most 16 bits.
 
     >>> encode(np.array([7, 7, 7], dtype=np.uint8)).hex()
     '08c7e000'
@@ -90,7 +90,7 @@ def encoded_size(counts: NDArray[np.int64]) -> int:
 
 
 def least_size(counts: NDArray[np.int64]) -> float:
-    """Return the bytes of the bits of Huffman's code, its words as long as they come.
+    """Return the size in bytes of Huffman's code with words of any length, without its table.
 
     Source: Huffman (1952), A method for the construction of minimum-redundancy codes.
     """
@@ -106,7 +106,7 @@ def least_size(counts: NDArray[np.int64]) -> float:
 def _encode_bits(
     symbols: NDArray[np.unsignedinteger[Any]], lengths: NDArray[np.uint8], total: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the `total` bits, with zeros after them, and how many each block has."""
+    """Return the `total` bits, padded with zeros, and the number of bits of each block."""
     codes = canonical_codes(lengths)
     if pays_off(symbols.size):
         from nncfx.storage.codecs.word_kernels import huffman_write  # with it comes numba
@@ -136,7 +136,7 @@ def _encode_bits(
 def _place(
     out: NDArray[np.uint64], at_bit: int, lengths: NDArray[np.int64], words: NDArray[np.uint64]
 ) -> int:
-    """Write the left-aligned code `words` into the 64-bit cells of `out`; return their bits."""
+    """Write the left-aligned code `words` into the 64-bit cells of `out`; return the bits used."""
     ends = np.cumsum(lengths)
     start = ends - lengths + at_bit
     cell, offset = start >> 6, (start & 63).astype(np.uint64)
@@ -155,7 +155,7 @@ def decode(source: ByteReader, count: int) -> Symbols:
     stream, and 80 MiB.
 
     Raises:
-        StorageError: The stream is cut off, its table is no complete prefix code, its index
+        StorageError: The stream is truncated, its table is not a complete prefix code, its index
             contradicts its bits, or it does not hold exactly `count` symbols.
     """
     if not count:
@@ -189,7 +189,7 @@ def _check(holds: bool) -> None:
 
 
 def _walk(bits: _Bits, at: int, out: Symbols) -> None:
-    """Decode one lane: code lengths at every bit, then a walk from word to word."""
+    """Decode one lane: look up the code length at every bit, then walk from word to word."""
     shifts = np.arange(32 - bits.width, 24 - bits.width, -1, dtype=np.int64)
     lengths_of = (bits.table & 0xFF).astype(np.uint8)
     symbols_of = (bits.table >> np.uint64(8)).astype(np.uint16)
@@ -213,7 +213,7 @@ def _walk(bits: _Bits, at: int, out: Symbols) -> None:
 
 
 def _cells(data: NDArray[np.uint8], size: int) -> NDArray[np.uint64]:
-    """Return the `size` bytes that start at each byte, as one number, as far as they reach."""
+    """Return, for each byte, the number formed by the `size` bytes that start there."""
     near = np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(data, size))
     return near.view(f">u{size}")[:, 0].astype(np.uint64)
 
@@ -234,7 +234,7 @@ def _decode_lanes(
     cells = _cells(data, 8)
     position = begin.astype(np.uint64)
     shift, seven, mask = np.uint64(64 - bits.width), np.uint64(7), np.uint64(0xFF)
-    per_refill = 57 // bits.width  # a cell shifted by up to 7 bits has 57 good ones
+    per_refill = 57 // bits.width  # a cell shifted by up to 7 bits has 57 valid bits
     rows = np.empty((_ROWS, position.size), dtype=np.uint64)
     code, length = np.empty_like(position), np.empty_like(position)
     cell = code

@@ -1,7 +1,7 @@
-"""Number formats by their safetensors names, and exact narrowing from one to a smaller one.
+"""Number formats by their safetensors names, and exact narrowing to smaller formats.
 
-Tensors are handled as their bits (unsigned numbers of 1, 2, 4 or 8 bytes), so every format
-torch has survives bitwise, also those that numpy lacks.
+Tensors are handled as their bits (unsigned numbers of 1, 2, 4 or 8 bytes), so every torch format
+survives bitwise, including those that numpy lacks.
 """
 
 import math
@@ -55,12 +55,12 @@ class BitTensor:
     words: Words
 
     def __post_init__(self) -> None:
-        """Check that format, shape and words fit together."""
+        """Check that format, shape and words are consistent."""
         width = WIDTHS.get(self.dtype)
         count = math.prod(self.shape)
         if width is None or (self.words.dtype.itemsize, self.words.shape) != (width, (count,)):
             raise StorageError(
-                f"{self.words.size} words of {self.words.dtype} are no tensor of format "
+                f"{self.words.size} words of {self.words.dtype} are not a tensor of format "
                 f"{self.dtype!r} and shape {self.shape}."
             )
 
@@ -68,7 +68,7 @@ class BitTensor:
         """Return the tensor as a numpy array that shares the words.
 
         Raises:
-            StorageError: numpy has no such format (BF16, F8).
+            StorageError: numpy lacks the format (BF16, F8).
         """
         if self.dtype not in _NUMPY:
             raise StorageError(
@@ -102,9 +102,9 @@ def _convert(words: Words, source: str, target: str) -> Words:
 
 
 def narrow(words: Words, dtype: str) -> tuple[Words, str]:
-    """Return `words` in the smallest format that holds every one exactly, and its name.
+    """Return `words` in the smallest format that holds every word exactly, and its name.
 
-    Exact means bitwise: what does not come back with the same bits (some NaNs) is not narrowed.
+    Exact means bitwise: words whose bits would change (some NaNs) are not narrowed.
     """
     for target in _NARROWER.get(dtype, ()):
         starts = range(0, words.size, _CHUNK)
@@ -123,7 +123,7 @@ def widen(words: Words, stored: str, dtype: str) -> Words:
     """Return `words` of format `stored` in format `dtype`, the inverse of `narrow`.
 
     Raises:
-        StorageError: `stored` is not a format that `narrow` gives for `dtype`.
+        StorageError: `stored` is not a format that `narrow` returns for `dtype`.
     """
     if stored != dtype and stored not in _NARROWER.get(dtype, ()):
         raise StorageError(f"The file is damaged: {stored!r} numbers for a tensor of {dtype!r}.")

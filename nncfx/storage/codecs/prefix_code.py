@@ -1,9 +1,10 @@
-"""Optimal prefix codes: lengths, canonical code words, and the table as bytes.
+"""Compute optimal prefix codes and pack their tables.
 
 The table lists the length of each symbol's code word in symbol order, as changes, in bits:
-`0` as the last used symbol; `10` and a bit, one longer (0) or one shorter (1); `110` and a run
-in Elias gamma, that many unused symbols; `111` and four bits, that length less one. The "last"
-length is 5 at the start. Bits are packed highest first, and the last byte is padded with zeros.
+`0` for the same length as the last used symbol; `10` and a bit, for one longer (0) or one shorter
+(1); `110` and a run in Elias gamma, for that many unused symbols; `111` and four bits, the length
+less one. The "last" length is 5 at the start. Bits are packed highest first, and the last byte is
+padded with zeros.
 """
 
 from collections.abc import Iterator
@@ -25,8 +26,8 @@ Lengths = NDArray[np.uint8]
 def code_lengths(counts: NDArray[np.int64], limit: int = LONGEST_CODE) -> Lengths:
     """Return the code word length of each symbol, 0 for a symbol whose count is 0.
 
-    The total, `sum(counts * lengths)`, is the least that any prefix code with words of at most
-    `limit` bits has; where no word of Huffman's code is longer it equals Huffman's. A sole
+    The total, `sum(counts * lengths)`, is the minimum over all prefix codes with words of at most
+    `limit` bits; it equals Huffman's if no word of Huffman's code is longer. A single distinct
     symbol has length 1. Ties are broken by symbol order, so equal counts give equal codes.
 
     Args:
@@ -49,7 +50,7 @@ def code_lengths(counts: NDArray[np.int64], limit: int = LONGEST_CODE) -> Length
         return size_kernel.code_lengths(counts, limit)
     leaves = counts[used].astype(np.int64)
     order = np.argsort(leaves, kind="stable")
-    # twice the count, and 1 more for a package: leaves come first among equal ones
+    # twice the count, plus 1 for a package, so leaves come first among equal items
     leaves = 2 * leaves[order]
     rows = [leaves]
     for _ in range(limit - 1):
@@ -57,7 +58,7 @@ def code_lengths(counts: NDArray[np.int64], limit: int = LONGEST_CODE) -> Length
         merged = np.concatenate([leaves, 2 * (row[:-1:2] + row[1::2]) + 1])
         merged.sort()
         rows.append(merged)
-    # Of each row the cheapest items are taken; each package among them takes two of the row below.
+    # Take the cheapest items of each row; each package among them takes two of the row below.
     depth = np.zeros(leaves.size, dtype=np.uint8)
     taken = 2 * (leaves.size - 1)
     for row in reversed(rows):
@@ -71,7 +72,7 @@ def code_lengths(counts: NDArray[np.int64], limit: int = LONGEST_CODE) -> Length
 def canonical_codes(lengths: Lengths) -> NDArray[np.uint16]:
     """Return the canonical code word of each symbol, its bits in the low end.
 
-    Words ascend with (length, symbol), from all zeros on. Symbols of length 0 have word 0.
+    Words ascend with (length, symbol), starting at all zeros. Symbols of length 0 have word 0.
 
     >>> canonical_codes(np.array([1, 0, 2, 2], dtype=np.uint8)).tolist()
     [0, 0, 2, 3]
@@ -93,7 +94,7 @@ def _canonical_order(lengths: Lengths) -> tuple[NDArray[np.intp], NDArray[np.int
 def decoding_table(lengths: Lengths) -> tuple[NDArray[np.uint64], int]:
     """Return a table from the next `width` bits to `symbol << 8 | length`, and `width`.
 
-    The code must be complete, as `unpack_lengths` ensures.
+    The code must be complete, which `unpack_lengths` ensures.
     """
     order, length = _canonical_order(lengths)
     width = int(length[-1])
@@ -137,16 +138,16 @@ def unpack_lengths(source: ByteReader) -> Lengths:
     At most 65,536 symbols are read, whatever the bytes say.
 
     Raises:
-        StorageError: The table is cut off, or it is no complete prefix code.
+        StorageError: The table is truncated or not a complete prefix code.
     """
     return _complete(read_lengths(source))
 
 
 def read_lengths(source: ByteReader) -> Lengths:
-    """Return lengths from 0 to 16, the last one not 0, whether they make a prefix code or not.
+    """Return lengths from 0 to 16, the last of them not 0, without checking for a prefix code.
 
     Raises:
-        StorageError: The list is cut off, or it is no such list.
+        StorageError: The list is truncated or invalid.
     """
     size = source.varint()
     if not 1 <= size <= LARGEST_ALPHABET:
@@ -168,7 +169,7 @@ def read_lengths(source: ByteReader) -> Lengths:
         lengths.append(last)
     bits.align()
     if len(lengths) != size or not lengths[-1]:
-        raise StorageError(f"The file is damaged: a code table has not its {size} symbols.")
+        raise StorageError(f"The file is damaged: a code table does not have its {size} symbols.")
     return np.array(lengths, dtype=np.uint8)
 
 
@@ -178,7 +179,7 @@ def _complete(lengths: Lengths) -> Lengths:
     sole = used.size == 1 and int(used[0]) == 1
     if not (sole or share == 1 << LONGEST_CODE):
         raise StorageError(
-            "The file is damaged: a code table is no complete prefix code "
-            f"(its words take {share / (1 << LONGEST_CODE):.4f} of the code space, not 1)."
+            "The file is damaged: a code table is not a complete prefix code (its words take "
+            f"{share / (1 << LONGEST_CODE):.4f} of the code space, not 1)."
         )
     return lengths

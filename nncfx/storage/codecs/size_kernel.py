@@ -1,6 +1,6 @@
-"""The tables of streams and what they take, by compiled loops: numpy's calls cost more than that.
+"""Compute tables of streams and their sizes by compiled loops, which avoid numpy's call overhead.
 
-They give what functions of these names in `frequency_table` and `prefix_code` give.
+The functions return the same results as their namesakes in `frequency_table` and `prefix_code`.
 """
 
 import math
@@ -13,7 +13,7 @@ from nncfx.storage.codecs.table_limits import COARSEST, FINEST, FIRST_LENGTH, LO
 from nncfx.storage.compiled import compiled
 
 _LONGEST: Final[Any] = np.int64(LONGEST_CODE)
-"""A literal would have everything compiled for it, too."""
+"""Not a literal, for which numba would compile everything again."""
 
 Counts: TypeAlias = NDArray[np.int64]
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -69,7 +69,7 @@ def _used(counts: Counts) -> Counts:
 
 @compiled
 def _scaled(counts: Counts, total: int, bits: int) -> Counts:
-    """Return `frequency_table.scaled` of counts above 0."""
+    """Return `frequency_table.scaled` for positive counts."""
     factor = (1 << bits) / total
     whole = np.empty(len(counts), dtype=np.int64)
     remainders = np.empty(len(counts), dtype=np.float64)
@@ -97,7 +97,7 @@ def _scaled(counts: Counts, total: int, bits: int) -> Counts:
 
 @compiled
 def best_frequencies(counts: Counts) -> tuple[Counts, float]:
-    """Return the frequencies, and the bits of the symbols under them; as `ans_size` says."""
+    """Return the frequencies and the bits of the symbols; 2 to 4,096 distinct symbols occur."""
     used = _used(counts)
     kept = np.empty(len(used), dtype=np.int64)
     total: Any = np.int64(0)  # as _LONGEST
@@ -124,7 +124,7 @@ def best_frequencies(counts: Counts) -> tuple[Counts, float]:
 
 @compiled
 def _by_count(counts: Counts) -> Counts:
-    """Return the symbols that occur, the rarest first."""
+    """Return the symbols that occur, rarest first."""
     used = _used(counts)
     keys = np.empty(len(used), dtype=np.float64)
     for i in range(len(used)):
@@ -145,7 +145,7 @@ def _odd(numbers: Counts) -> int:
 
 @compiled
 def code_lengths(counts: Counts, limit: int) -> Lengths:
-    """Return the lengths; at least two symbols occur."""
+    """Return the lengths; at least two distinct symbols must occur."""
     order = _by_count(counts)
     leaves = len(order)
     rows = np.empty((limit, 2 * leaves), dtype=np.int64)
@@ -184,7 +184,7 @@ def _varint_size(number: int) -> int:
 
 @compiled
 def _write(out: Bytes, at: int, number: int, width: int) -> int:
-    """Write `width` bits of `number`, highest first, from bit `at` on; return where they end."""
+    """Write `width` bits of `number`, highest first, from bit `at` on; return their end."""
     for place in range(width - 1, -1, -1):
         out[at >> 3] |= ((number >> place) & 1) << (7 - (at & 7))
         at += 1
@@ -193,7 +193,7 @@ def _write(out: Bytes, at: int, number: int, width: int) -> int:
 
 @compiled
 def _end(lengths: Lengths) -> int:
-    """Return the place behind the last one above 0."""
+    """Return the index after the last positive length."""
     size = len(lengths)
     while size and not lengths[size - 1]:
         size -= 1
@@ -202,7 +202,7 @@ def _end(lengths: Lengths) -> int:
 
 @compiled
 def _write_lengths(out: Bytes, lengths: Lengths) -> int:
-    """Write `prefix_code.pack_lengths`; return the bytes written."""
+    """Write the result of `prefix_code.pack_lengths`; return the number of bytes written."""
     size = _end(lengths)
     byte, left = 0, size
     while left >> 7:
@@ -231,14 +231,14 @@ def _write_lengths(out: Bytes, lengths: Lengths) -> int:
 
 @compiled
 def pack_lengths(lengths: Lengths) -> Bytes:
-    """Return the table of code words."""
+    """Return the packed table of code words."""
     out = np.zeros(len(lengths) + 4, dtype=np.uint8)  # no change takes more than 7 bits
     return out[: _write_lengths(out, lengths)]
 
 
 @compiled
 def pack_frequencies(frequencies: Counts) -> Bytes:
-    """Return the table of frequencies."""
+    """Return the packed table of frequencies."""
     lengths = np.zeros(len(frequencies), dtype=np.uint8)
     for i in range(len(frequencies)):
         lengths[i] = _bit_length(frequencies[i])
@@ -252,14 +252,14 @@ def pack_frequencies(frequencies: Counts) -> Bytes:
 
 @compiled
 def ans_size(counts: Counts) -> float:
-    """Return the bytes of the table and the symbols; between 2 and 4,096 kinds occur."""
+    """Return the bytes of table and symbols; 2 to 4,096 distinct symbols occur."""
     frequencies, cost = best_frequencies(counts)
     return len(pack_frequencies(frequencies)) + cost / 8
 
 
 @compiled
 def huffman_size(counts: Counts) -> int:
-    """Return the bytes of table, bits and their number; at least two kinds occur."""
+    """Return the bytes of table, bits and their number; at least two distinct symbols occur."""
     lengths = code_lengths(counts, _LONGEST)
     bits = 0
     for i in range(len(counts)):
@@ -269,9 +269,9 @@ def huffman_size(counts: Counts) -> int:
 
 @compiled
 def bounds(counts: Counts) -> tuple[int, int, int, float]:
-    """Return the smallest and the largest symbol, how many kinds occur, and the entropy in bits.
+    """Return the smallest, the largest and the number of distinct symbols, and their entropy.
 
-    At least one of the counts is above 0.
+    The entropy is in bits. At least one of the counts must be positive.
     """
     total = counts.sum()
     low, high, kinds, bits = len(counts), 0, 0, 0.0
@@ -287,7 +287,7 @@ def bounds(counts: Counts) -> tuple[int, int, int, float]:
 def run_counts(zeros: Counts, counts: Counts, limit: int) -> Counts:
     """Return how often each run of `sparse_index.to_runs` occurs, up to `limit`.
 
-    So many `zeros` stand before a value as often as `counts` says.
+    `zeros[i]` zeros precede a value `counts[i]` times.
     """
     runs = np.zeros(limit + 1, dtype=np.int64)
     for i in range(len(zeros)):

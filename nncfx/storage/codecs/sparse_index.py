@@ -1,10 +1,10 @@
 """Relative positions of the non-zeros of a flat array, in two forms.
 
-*Gaps* are Deep Compression's: each entry has the number of zeros before it, and where that
-exceeds `limit`, filler entries, which hold a zero value and advance `limit + 1` positions,
-stand in between. A gap equal to `limit` is a normal entry, so a reader tells a filler by its
-value. *Runs* carry no fillers among the values: the symbol `limit` stands for `limit` zeros
-and no value, and every smaller symbol for that many zeros and then a value.
+*Gaps* are those of Deep Compression: each entry has the number of zeros before it; where that
+exceeds `limit`, it is preceded by filler entries, which hold a zero value and advance `limit + 1`
+positions. A gap equal to `limit` is a normal entry, so a reader recognizes a filler by its value.
+*Runs* have no fillers among the values: the symbol `limit` means `limit` zeros and no value, and
+every smaller symbol means that many zeros and then a value.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def zeros_before(positions: Ints) -> Positions:
 
 
 def _interleave(zeros: Ints, skips: Ints) -> Gaps:
-    # Entry i stands after its own skips and everything before: at cumsum(skips + 1) - 1.
+    # Entry i follows its own skips and all earlier entries: it is at cumsum(skips + 1) - 1.
     ends = np.cumsum(skips + 1, dtype=np.int64)
     filler = np.ones(int(ends[-1]) if ends.size else 0, dtype=np.bool_)
     filler[ends - 1] = False
@@ -53,7 +53,7 @@ def to_gaps(positions: Ints, limit: int) -> Gaps:
     """Return `positions` as gaps in [0, limit] with fillers.
 
     Args:
-        positions: Strictly increasing, from 0 on.
+        positions: Strictly increasing, counted from 0.
         limit: The largest gap, in [1, 65535]; 15 for 4-bit gaps.
 
     Source: Han et al., Deep Compression (2016), section 2, figure 2.
@@ -68,7 +68,7 @@ def to_gaps(positions: Ints, limit: int) -> Gaps:
 
 
 def positions_of_gaps(gaps: Ints, size: int) -> Positions:
-    """Return the position of every entry, fillers included, in an array of `size`.
+    """Return the position of every entry, including fillers, in an array of `size`.
 
     Raises:
         StorageError: An entry lies outside the array.
@@ -79,7 +79,7 @@ def positions_of_gaps(gaps: Ints, size: int) -> Positions:
 
 
 def to_runs(zeros: Ints, limit: int) -> NDArray[np.uint16]:
-    """Return `zeros`, how many zeros precede each value, as runs in [0, limit].
+    """Return `zeros`, the number of zeros before each value, as runs in [0, limit].
 
     Args:
         zeros: Not negative.
@@ -104,7 +104,7 @@ class RunPositions:
     """
 
     def __init__(self, runs: NDArray[np.uint16], limit: int, size: int) -> None:
-        """Take the `runs` of an array of `size`.
+        """Initialize from the `runs` of an array of `size`.
 
         Raises:
             StorageError: A symbol exceeds `limit`.

@@ -1,6 +1,6 @@
-"""The streams of symbols read by compiled loops, which judge nothing: see `tensor_kernel`.
+"""Read streams of symbols by compiled loops, which do not explain faults; see `tensor_kernel`.
 
-Bytes are followed by `PADDING` zeros, so that no look ahead leaves them; `end` is where they end.
+Bytes are followed by `PADDING` zeros, so that no look-ahead leaves them; `end` is their end.
 """
 
 from typing import Final, TypeAlias
@@ -16,7 +16,7 @@ from nncfx.storage.compiled import compiled
 Bytes: TypeAlias = NDArray[np.uint8]
 Symbols: TypeAlias = NDArray[np.uint16]
 Cursor: TypeAlias = NDArray[np.int64]
-"""One number: the byte that is read next."""
+"""An array with one number, the index of the next byte."""
 
 PADDING: Final = 64
 
@@ -42,7 +42,7 @@ def next_varint(data: Bytes, end: int, at: Cursor) -> int:
 
 @compiled
 def _bits(data: Bytes, bit: int, count: int) -> int:
-    """Return the `count` bits, at most 16, from number `bit` on, highest first."""
+    """Return `count` bits, at most 16, from bit number `bit` on, highest first."""
     byte = bit >> 3
     window = (int(data[byte]) << 16) | (int(data[byte + 1]) << 8) | int(data[byte + 2])
     return (window >> (24 - count - (bit & 7))) & ((1 << count) - 1)
@@ -50,7 +50,7 @@ def _bits(data: Bytes, bit: int, count: int) -> int:
 
 @compiled
 def _lengths(data: Bytes, end: int, at: Cursor) -> Bytes:
-    """Return the lengths of `prefix_code`; none at a fault."""
+    """Return the lengths of `prefix_code`; empty on a fault."""
     none = np.zeros(0, dtype=np.uint8)
     size = next_varint(data, end, at)
     if size < 1 or size > _LARGEST:
@@ -61,12 +61,12 @@ def _lengths(data: Bytes, end: int, at: Cursor) -> Bytes:
         if bit >= 8 * end:
             return none
         lead = _bits(data, bit, 3)
-        if lead < 4:  # 0: as the last one
+        if lead < 4:  # 0: the same length
             bit += 1
         elif lead < 6:  # 10: one more or less
             bit += 3
             last += -1 if lead & 1 else 1
-        elif lead == 7:  # 111: another one
+        elif lead == 7:  # 111: another length
             last = _bits(data, bit + 3, 4) + 1
             bit += 7
         else:  # 110: a run of unused symbols
@@ -108,7 +108,7 @@ def _read_fixed(data: Bytes, end: int, at: Cursor, width: int, out: Symbols) -> 
 
 @compiled
 def _huffman_table(lengths: Bytes) -> NDArray[np.uint32]:
-    """Return symbol << 8 | length by the next bits; none where the code is not complete."""
+    """Return symbol << 8 | length by the next bits; empty if the code is not complete."""
     share, widest = 0, 0
     for length in lengths:
         if length:
@@ -131,9 +131,9 @@ def _huffman_table(lengths: Bytes) -> NDArray[np.uint32]:
 def _read_words(
     data: Bytes, bit: int, stop: int, widest: int, table: NDArray[np.uint32], out: Symbols
 ) -> int:
-    """Fill `out` with the symbols of the code words from `bit` on; return where they end.
+    """Fill `out` with the symbols of the code words from `bit` on; return their end.
 
-    That is beyond `stop`, and not all are read, where a word would begin there or later.
+    If a word would start at `stop` or later, reading ends early and the result exceeds `stop`.
     """
     together, unused = 57 // widest, np.uint64(64 - widest)
     for begin in range(0, len(out), together):
@@ -143,7 +143,7 @@ def _read_words(
         for k in range(8):
             held |= np.uint64(data[(bit >> 3) + k]) << np.uint64(56 - 8 * k)
         held <<= np.uint64(bit & 7)
-        # at most 57 bits are taken of the 57 and more that are held
+        # takes at most 57 bits; at least as many are held
         for i in range(begin, min(begin + together, len(out))):
             entry = table[held >> unused]
             out[i] = entry >> np.uint32(8)
@@ -156,7 +156,7 @@ def _read_words(
 def _read_huffman(data: Bytes, end: int, at: Cursor, out: Symbols) -> bool:
     lengths = _lengths(data, end, at)
     total = next_varint(data, end, at) if len(lengths) else -1
-    if total == 0:  # a sole symbol, the last one of the table
+    if total == 0:  # a single distinct symbol, the last of the table
         out[:] = len(lengths) - 1
         return int(lengths[-1]) == 1 and np.count_nonzero(lengths) == 1
     table = _huffman_table(lengths)
@@ -182,7 +182,7 @@ def _read_huffman(data: Bytes, end: int, at: Cursor, out: Symbols) -> bool:
 
 @compiled
 def _slots(data: Bytes, end: int, at: Cursor) -> NDArray[np.uint64]:
-    """Return symbol, frequency and offset by slot, in 16, 16 and 32 bits; none at a fault."""
+    """Return symbol, frequency and offset by slot, in 16, 16 and 32 bits; empty on a fault."""
     none = np.zeros(0, dtype=np.uint64)
     lengths = _lengths(data, end, at)
     frequencies = np.zeros(len(lengths), dtype=np.int64)
@@ -245,7 +245,7 @@ def _read_ans(data: Bytes, end: int, at: Cursor, out: Symbols) -> bool:
 
 @compiled
 def read_symbols(data: Bytes, end: int, at: Cursor, out: Symbols) -> bool:
-    """Fill `out` with the next stream of symbols; return whether it was in order."""
+    """Fill `out` with the next stream of symbols; return whether it was valid."""
     if not len(out):
         return True
     if at[0] >= end:

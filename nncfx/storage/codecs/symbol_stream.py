@@ -1,9 +1,9 @@
-"""Streams of symbols: fixed-width, Huffman or ANS, whichever is smallest, within 0.1 %.
+"""Encode symbols as the smallest of a fixed-width, Huffman or ANS stream, within 0.1 %.
 
-The first byte says which. In [0, 16] it is a width: the smallest symbol follows as varint, then
-each symbol less that one in that many bits, highest bit first, padded with zeros (width 0: all
-symbols are equal, no bits). 32 is a Huffman stream (see `huffman`), 33 an ANS stream (see `ans`).
-No symbols take no bytes.
+The first byte is the kind of stream. In [0, 16] it is a width: the smallest symbol follows as
+varint, then the difference of each symbol from it in that many bits, highest bit first, padded
+with zeros (width 0: all symbols are equal, no bits). 32 is a Huffman stream (see `huffman`), 33 an
+ANS stream (see `ans`). An empty sequence takes no bytes.
 """
 
 import functools
@@ -25,14 +25,14 @@ ANS = 33
 _WIDEST = 16
 _CHUNK = 1 << 20
 _HUFFMAN_SAVES = 0.001
-"""Of the bytes, at least: it is read at a quarter of the speed of the others."""
+"""The least share of bytes that Huffman must save, as it is read at a quarter of the speed."""
 
 
 class SymbolReader(Protocol):
     """Reads the symbols of a stream in order, some at a time."""
 
     def read(self, count: int) -> NDArray[np.uint16]:
-        """Return the next `count` symbols; no more than the stream has may be asked for."""
+        """Return the next `count` symbols; the stream must have that many left."""
 
 
 def pack_bits(symbols: Symbols, width: int) -> bytes:
@@ -78,11 +78,11 @@ def unpack_bits(raw: NDArray[np.uint8], first: int, count: int, width: int) -> N
 
 @final
 class FixedWidth:
-    """Symbols of a fixed width; checks the padding at once and every symbol when it is read.
+    """Symbols of a fixed width; checks the padding first and every symbol when it is read.
 
     Attributes:
         width: Bits of a symbol.
-        low: The smallest one; what is stored is how much more they are.
+        low: The smallest symbol; the differences from it are stored.
         raw: The bytes.
     """
 
@@ -108,14 +108,14 @@ class FixedWidth:
         return symbols + np.uint16(self.low)
 
     def passed(self, count: int) -> int:
-        """Pass over `count` symbols, which `raw` holds, and return the number of the first."""
+        """Skip `count` symbols of `raw` and return the number of the first."""
         self._at += count
         return self._at - count
 
 
 @final
 class _Decoded:
-    """Symbols that are in memory already."""
+    """Symbols that are already in memory."""
 
     def __init__(self, symbols: NDArray[np.uint16]) -> None:
         self._left = symbols
@@ -127,7 +127,7 @@ class _Decoded:
 
 class _Spread(NamedTuple):
     low: int  # the smallest symbol
-    width: int  # bits of the largest one less that
+    width: int  # bits of the largest symbol minus the smallest
     kinds: int
     entropy: float  # of order 0, in bytes
 
@@ -149,17 +149,17 @@ def _spread(counts: NDArray[np.int64]) -> _Spread:
 
 
 def least_size(counts: NDArray[np.int64]) -> float:
-    """Return a size in bytes that no stream of symbols that occur `counts` times is below."""
+    """Return a lower bound in bytes for any stream of symbols that occur `counts` times."""
     total = int(counts.sum())
     if not total:
         return 0.0
     spread = _spread(counts)
-    # a table has a bit for each kind of symbol
+    # a table has at least a bit for each distinct symbol
     return min(spread.fixed_size(total), spread.entropy + spread.kinds / 8)
 
 
 def _best(counts: NDArray[np.int64]) -> tuple[float, int]:
-    """Return (bytes, kind) of the smallest stream, the size of ANS being an estimate."""
+    """Return (bytes, kind) of the smallest stream; the size of ANS is an estimate."""
     return _best_of(counts.tobytes())
 
 
@@ -185,7 +185,7 @@ def _best_of(packed: bytes) -> tuple[float, int]:
 def symbols_size(counts: NDArray[np.int64]) -> float:
     """Return the size in bytes of the stream of symbols that occur `counts` times.
 
-    Exact for all but ANS streams, and for those within some bytes.
+    The size is exact, except for ANS streams, where it is within a few bytes.
     """
     return _best(counts)[0] if counts.any() else 0
 
@@ -193,7 +193,7 @@ def symbols_size(counts: NDArray[np.int64]) -> float:
 def encode_symbols(symbols: Symbols, lanes: int | None = None) -> bytes:
     """Return `symbols`, 1-D and below 65,536, as the smallest of the streams, within 0.1 %.
 
-    With `lanes`, it is an ANS stream of so many lanes, if they are of two kinds or more.
+    With `lanes`, it is an ANS stream of that many lanes if at least two distinct symbols occur.
 
     >>> encode_symbols(np.array([5, 5, 5], dtype=np.uint8)).hex()
     '0005'
@@ -213,13 +213,13 @@ def encode_symbols(symbols: Symbols, lanes: int | None = None) -> bytes:
 
 
 def open_symbols(source: ByteReader, count: int) -> SymbolReader:
-    """Take the stream of the next `count` symbols from `source` and return a reader of them.
+    """Take the stream of the next `count` symbols from `source` and return its reader.
 
     Allocates in proportion to the bytes of the stream and at most 2 bytes per symbol of `count`,
-    which the caller has bounded.
+    which the caller must have bounded.
 
     Raises:
-        StorageError: The stream is damaged or cut off.
+        StorageError: The stream is damaged or truncated.
     """
     if not count:
         return _Decoded(np.zeros(0, dtype=np.uint16))
@@ -235,6 +235,6 @@ def decode_symbols(source: ByteReader, count: int) -> NDArray[np.uint16]:
     """Return the next `count` symbols of `source`.
 
     Raises:
-        StorageError: The stream is damaged or cut off.
+        StorageError: The stream is damaged or truncated.
     """
     return open_symbols(source, count).read(count)

@@ -1,15 +1,15 @@
-"""The numbers that bound tables of code words and of frequencies; see docs/format.md."""
+"""Limits of tables of code words and of frequencies; see docs/format.md."""
 
 from typing import Final
 
 LONGEST_CODE: Final = 16
-"""The longest code word in bits; optimal codes longer than that are limited optimally."""
+"""The longest code word in bits; codes are optimal under this limit."""
 
 FIRST_LENGTH: Final = 5
-"""The length that the first one of a table is told against."""
+"""The length against which the first length of a table is coded."""
 
 FINEST: Final = 14
-"""Frequencies add up to at most two to this power."""
+"""Frequencies add up to at most 2 to this power."""
 
 COARSEST: Final = 6
-"""Frequencies that are written add up to at least two to this power."""
+"""Written frequencies add up to at least 2 to this power."""

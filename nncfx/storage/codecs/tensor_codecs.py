@@ -1,14 +1,14 @@
-"""Codecs of one tensor's words: where the non-zeros are, and what they are.
+"""Encode and decode the words of one tensor: positions of the non-zeros, and their values.
 
-A codec is spelt `index+values`. Index: `dense` (every word is a value, no bytes), `bitmap` (one
+A codec is named `index+values`. Index: `dense` (every word is a value, no bytes), `bitmap` (one
 bit per word, lowest bit of each byte first), `runs` (zeros before each non-zero, see
 `sparse_index`). Values: `raw` (little-endian words), `planes` (one symbol stream per byte of
-the words, lowest byte first), `split` (16-bit floats turned left by a bit, so that the sign comes
+the words, lowest byte first), `split` (16-bit floats rotated left by a bit, so that the sign comes
 last: varint c, symbol streams of all but the lowest c bits and of these), `codebook` (varint K, K
 raw words, one stream of codes, where code 0 is zero and code k the k-th word).
 
-Both directions work through a tensor in chunks, so that beside it only what is coded takes
-memory in proportion to it.
+Both directions process a tensor in chunks, so only the coded bytes take memory in proportion to
+its size.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -42,11 +42,11 @@ CODECS = tuple(
 Zeros: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
 RUN_LIMITS = (1, 3, 7, 15, 31, 63, 127, 255, 511, 1023, 4095)
-"""How long the runs may be that are tried; a reader takes any up to the last."""
+"""The run limits that are tried; a reader accepts any limit up to the last."""
 _CUTS = (8, 6)
-"""Bits of sign and mantissa that are stored as they are; 6 leave two with the exponent."""
+"""Bits of sign and mantissa that are stored plain; with 6, two stay with the exponent."""
 _LANE_BITS = 12
-"""Of symbols in a lane of split words: each costs 3 bytes, and compiled loops need few."""
+"""Bits of the number of symbols per lane of split words: a lane costs 3 bytes, so few are used."""
 _FEWEST_SPLIT = 1 << 12
 _CHUNK = 1 << 18
 _POPULATION = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(1, dtype=np.uint8)
@@ -55,18 +55,18 @@ _POPULATION = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum
 class _Choice(NamedTuple):
     size: float
     name: str
-    limit: int = 0  # of runs; of split words the bits cut off
+    limit: int = 0  # the run limit, or the bits cut off split words
 
 
 class _Option(NamedTuple):
     name: str
-    fixed: float  # bytes beside its streams
+    fixed: float  # bytes outside its streams
     counts: tuple[NDArray[np.int64], ...] = ()  # of the symbols of each stream
     limit: int = 0
 
 
 def _smallest(options: Iterable[_Option]) -> _Choice:
-    """Return the smallest, and measure no option that cannot be."""
+    """Return the smallest option, without measuring options that cannot be smallest."""
     bounds = [(one.fixed + sum(map(least_size, one.counts)), one) for one in options]
     best: _Choice | None = None
     for least, one in sorted(bounds, key=lambda bound: bound[0]):
@@ -74,7 +74,7 @@ def _smallest(options: Iterable[_Option]) -> _Choice:
             break
         found = _Choice(one.fixed + sum(map(symbols_size, one.counts)), one.name, one.limit)
         best = found if best is None else min(best, found)
-    assert best is not None  # noqa: S101 (words and bits can be stored as they are)
+    assert best is not None  # noqa: S101 (plain words and bits are always an option)
     return best
 
 
@@ -84,12 +84,10 @@ class _Sparse(NamedTuple):
 
 
 def encode_words(words: Words) -> tuple[str, bytes]:
-    r"""Return the codec that makes `words` smallest, and their bytes under it.
+    r"""Return the codec that makes `words`, 1-D, smallest, and their bytes under it.
 
-    Beside the result it takes, for each word that is not zero, its width and 8 bytes, or where
-    more than 65,535 zeros follow each other 10, and 16 MiB.
-
-    They are 1-D; a zero is a word without a bit set.
+    In addition to the result it allocates, for each non-zero word, its width and 8 bytes (10 if
+    there are more than 65,535 zeros in a row), and 16 MiB. A zero is a word without a bit set.
 
     >>> encode_words(np.array([0, 0, 0, 7, 0, 0, 0, 0], dtype=np.uint8))
     ('bitmap+raw', b'\x08\x07')
@@ -135,7 +133,7 @@ def _options(words: Words, kept: int, book: Codebook | None) -> Iterator[_Option
     yield _Option("raw", words.nbytes)
     if book is not None:
         yield _book_option(book, words.size - kept)
-    # Among so many zeros an index of the others is always smaller: save the time to count.
+    # With so many zeros, a sparse index is always smaller, so do not count.
     if kept >= words.size // 4:
         yield _Option("planes", 0, tuple(map(count_symbols, _planes(words))))
         if words.itemsize == 2 and words.size >= _FEWEST_SPLIT:  # noqa: PLR2004 (bytes)
@@ -154,7 +152,7 @@ def _turned(words: Words) -> NDArray[np.uint16]:
 
 
 def _book_option(book: Codebook, zeros: int) -> _Option:
-    counts = np.append(count_symbols(book.codes), 0)  # of no codes as well
+    counts = np.append(count_symbols(book.codes), 0)  # so that the counts are never empty
     counts[0] += zeros
     return _Option("codebook", len(_table(book)), (counts,))
 
@@ -175,7 +173,7 @@ def _index_options(zeros: Zeros, size: int) -> Iterator[_Option]:
         head = len(varint(int(runs.sum()))) + len(varint(limit))
         yield _Option("runs", head, (runs,), limit)
         if not runs[limit]:
-            break  # no run is that long: a larger limit changes nothing
+            break  # no run is that long, so a larger limit changes nothing
 
 
 def _run_counts(
@@ -218,7 +216,7 @@ def _encode_values(values: _Choice, words: Words, book: Codebook | None) -> byte
     if values.name == "split":
         turned, cut = _turned(words), values.limit
         low = turned & np.uint16((1 << cut) - 1)
-        # all are about as frequent: plain bits are read fastest
+        # all are about equally frequent, and plain bits are read fastest
         lanes = min(max(1, words.size >> _LANE_BITS), ans.MOST_LANES)
         plain = bytes([cut]) + varint(0) + pack_bits(low, cut)
         return varint(cut) + encode_symbols(turned >> np.uint16(cut), lanes) + plain
@@ -238,14 +236,14 @@ def decode_words(
 ) -> Words:
     """Return `count` words of `width` bytes that `encode_words` wrote under `codec`, `widened`.
 
-    `widened` gives words in another format, in which zero has no bit set either; None leaves them
-    as they are.
+    `widened` converts words to another format, in which zero has no bit set either; None leaves
+    them unchanged.
 
-    Allocates at most 3 bytes per word of the caller's `count`, and 40 MiB, beside the words
-    and the bytes of `source`; a Huffman stream, its own 80 MiB and 2 bytes per symbol as well.
+    Allocates at most 3 bytes per word of the caller's `count`, and 40 MiB, in addition to the
+    words and the bytes of `source`; a Huffman stream also takes 80 MiB and 2 bytes per symbol.
 
     Raises:
-        StorageError: The codec is unknown, or the bytes are damaged or cut off.
+        StorageError: The codec is unknown, or the bytes are damaged or truncated.
     """
     if codec not in CODECS:
         raise StorageError(f"The file is damaged, or newer than this reader: codec {codec!r}.")
@@ -277,7 +275,7 @@ def _dtype(width: int, convert: Callable[[Words], Words]) -> np.dtype[np.unsigne
 
 
 class _Bitmap:
-    """The positions of the bits that are set, chunk by chunk."""
+    """The positions of the set bits, chunk by chunk."""
 
     def __init__(self, source: ByteReader, size: int) -> None:
         self._raw = np.frombuffer(source.take((size + 7) // 8), dtype=np.uint8)

@@ -1,7 +1,7 @@
-"""The tensor codecs as one compiled loop: what numpy's calls would cost small tensors is saved.
+"""Read tensor codecs by one compiled loop, which avoids numpy's call overhead for small tensors.
 
-It reads what `tensor_codecs` writes and judges nothing: where it finds a fault it gives up, and
-the plain reader, which numpy runs, says what is wrong.
+It reads the output of `tensor_codecs` and stops at any fault; the plain numpy reader then reports
+what is wrong.
 """
 
 from typing import Final, TypeAlias
@@ -19,10 +19,10 @@ Rows: TypeAlias = NDArray[np.uint8]
 
 INDICES: Final = ("dense", "bitmap", "runs")
 VALUES: Final = ("raw", "planes", "codebook")
-"""What is read here; the places in both are the kinds of `decode_tensor`."""
+"""The codecs that are read here; positions in both tuples are the arguments of `decode_tensor`."""
 
 MOST_WORDS: Final = 1 << 20
-"""Of a tensor: it takes some twelve bytes a word of memory; larger ones gain nothing."""
+"""The largest tensor; reading takes some twelve bytes per word, and larger ones gain nothing."""
 
 _BITMAP, _RUNS = INDICES.index("bitmap"), INDICES.index("runs")
 _RAW, _PLANES = VALUES.index("raw"), VALUES.index("planes")
@@ -32,7 +32,7 @@ _LONGEST_RUN = 4095
 
 @compiled
 def _all_places(size: int) -> Places:
-    """Return all places, and then -1."""
+    """Return all positions, followed by -1."""
     places = np.arange(size + 1, dtype=np.int32)
     places[size] = -1
     return places
@@ -131,13 +131,13 @@ def _read_codes(data: Bytes, end: int, at: Cursor, places: Places, out: Rows) ->
 
 @compiled
 def decode_tensor(index: int, values: int, data: Bytes, out: Rows) -> bool:
-    """Read a whole tensor into `out`; return whether its bytes were in order.
+    """Read a whole tensor into `out`; return whether its bytes were valid.
 
     Args:
-        index: Its place in `INDICES`.
-        values: Its place in `VALUES`.
+        index: The position of its index in `INDICES`.
+        values: The position of its values in `VALUES`.
         data: Its bytes, then `PADDING` zeros.
-        out: The words, zeros, as rows of their bytes; at most `MOST_WORDS`.
+        out: Zeros to be overwritten by words, as rows of their bytes; at most `MOST_WORDS`.
     """
     at = np.zeros(1, dtype=np.int64)
     end = len(data) - PADDING
@@ -160,9 +160,9 @@ def decode_tensor(index: int, values: int, data: Bytes, out: Rows) -> bool:
 
 
 def decoded(codec: str, payload: memoryview, count: int, width: int) -> Words | None:
-    """Return the words of `decode_words`; None where it must read them, or say what is wrong.
+    """Return the result of `decode_words`; None if that must read the words or report a fault.
 
-    `payload` is all bytes of the tensor.
+    `payload` holds all bytes of the tensor.
     """
     index, _, values = codec.partition("+")
     if count > MOST_WORDS or values not in VALUES:

@@ -1,4 +1,4 @@
-"""The values of a tensor, read some at a time."""
+"""Read the values of a tensor, some at a time."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias, final
@@ -16,29 +16,29 @@ from nncfx.storage.codecs.symbol_stream import FixedWidth, open_symbols
 _WORD, _BYTE = 16, 8
 
 _Parts: TypeAlias = tuple[NDArray[np.uint16], int, int]
-"""Words, and the largest of their high and of their low parts."""
+"""Words, and the largest of their high parts and of their low parts."""
 
 
 class ValueReader(Protocol):
     """Reads the values of a tensor in order.
 
     Attributes:
-        is_in_place: Whether a read takes no memory but that of what it returns.
+        is_in_place: Whether a read allocates only its result.
     """
 
     is_in_place: bool
 
     def read(self, count: int) -> Words:
-        """Return the next `count` words; no more than there are may be asked for."""
+        """Return the next `count` words; the tensor must have that many left."""
 
 
 def open_values(kind: str, source: ByteReader, count: int, width: int) -> ValueReader:
     """Take the next `count` values, of `width` bytes and written as `kind`, from `source`.
 
-    The kinds are `raw`, `planes`, `split` and `codebook`, see `tensor_codecs`.
+    The kinds are `raw`, `planes`, `split` and `codebook`; see `tensor_codecs`.
 
     Raises:
-        StorageError: The bytes are damaged or cut off.
+        StorageError: The bytes are damaged or truncated.
     """
     if kind == "raw":
         return _Raw(source, count, width)
@@ -96,7 +96,7 @@ class _Split:
         return words
 
     def _read_together(self) -> Callable[[int], _Parts] | None:
-        """Return what reads both streams in one loop, if there is one for them."""
+        """Return a function that reads both streams in one loop, or None if they do not fit."""
         top, low = self._top, self._low
         if not (isinstance(top, AnsReader) and top.is_compiled and isinstance(low, FixedWidth)):
             return None

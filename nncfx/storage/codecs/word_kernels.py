@@ -1,4 +1,4 @@
-"""The loops over symbols and words that numba makes several times faster; numpy does without."""
+"""Loops over symbols and words that numba makes several times faster than numpy."""
 
 from typing import Any, Final, TypeAlias
 
@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from nncfx.storage.compiled import compiled
 
 _CELLS: Final = 8
-"""Cells that begin and end with bytes, whatever their width."""
+"""A number of cells that fills whole bytes, whatever their width."""
 
 _TOGETHER: Final = 1 << 10
-"""Words that are joined at once: their parts stay in the first cache."""
+"""Words that are joined at a time, so that their parts stay in the first-level cache."""
 
 Cells: TypeAlias = NDArray[np.uint64]
 Words: TypeAlias = NDArray[np.unsignedinteger[Any]]
@@ -30,11 +30,11 @@ def ans_step(
     """Let the lanes read the symbols of `out` in turn; return how many words they took.
 
     Args:
-        states: Of the lanes, changed.
-        words: At least one; a lane that finds none left takes the last one again.
+        states: The states of the lanes; changed in place.
+        words: At least one; a lane without words left takes the last one again.
         table: By slot: the symbol, the frequency, the offset in 16, 16 and 32 bits.
-        bits: The slots are 2**bits.
-        out: Filled.
+        bits: There are 2**bits slots.
+        out: Receives the symbols.
     """
     mask, half, word, high = np.uint64(len(table) - 1), np.uint64(32), np.uint64(16), np.uint64(48)
     low_word, low_half, lowest = np.uint64(0xFFFF), np.uint64(0xFFFFFFFF), np.uint64(1 << 16)
@@ -42,16 +42,16 @@ def ans_step(
     at = np.uint64(0)
     for begin in range(0, len(out), lanes):
         row = out[begin : begin + lanes]
-        # where a row cannot come to the end of the words, no place has to be looked at
+        # if a row cannot reach the end of the words, no index needs a check
         ahead = np.uint64(len(row)) + at <= last
         for place in range(len(row)):
-            lane = np.uint64(place)  # one that may be below 0 is looked at
+            lane = np.uint64(place)  # unsigned: a signed index would be checked for its sign
             x = states[lane]
             entry = table[x & mask]
             row[lane] = entry >> high
             x = ((entry >> half) & low_word) * (x >> bits) + (entry & low_half)
             is_low = x < lowest
-            # the word is read in any case: a branch would be mispredicted
+            # read the word in any case, because a branch would be mispredicted
             next_word = words[at] if ahead else words[min(at, last)]
             x = (x << word) | np.uint64(next_word) if is_low else x
             at += np.uint64(is_low)
@@ -68,15 +68,15 @@ def ans_write(
     states: Cells,
     words: NDArray[np.uint16],
 ) -> int:
-    """Let the lanes take `symbols`, the last first; return where in `words` theirs begin.
+    """Let the lanes encode `symbols`, the last first; return the start of the result in `words`.
 
     Args:
-        symbols: What `ans_step` will read.
+        symbols: The symbols that `ans_step` will read.
         frequency: By symbol; they add up to 2**bits.
         start: The first slot by symbol.
-        bits: The slots are 2**bits.
-        states: Of the lanes, changed.
-        words: As many as symbols; filled from the end.
+        bits: There are 2**bits slots.
+        states: The states of the lanes; changed in place.
+        words: Room for as many words as symbols; filled from the end.
     """
     word, room = np.uint64(16), np.uint64(32) - bits
     lanes, at = len(states), len(words)
@@ -104,11 +104,11 @@ def huffman_write(
     """Write the code words of `symbols`, the highest bit of each byte first.
 
     Args:
-        symbols: What is written.
-        lengths: By symbol.
-        codes: By symbol, of so many bits.
-        size: Symbols of a block; the last one may have fewer.
-        blocks: Gets the bits of each.
+        symbols: The symbols to write.
+        lengths: The bits of the code word by symbol.
+        codes: The code word by symbol.
+        size: Symbols of a block; the last block can have fewer.
+        blocks: Receives the number of bits of each block.
         out: Room for all bits.
     """
     held, bits, at = np.uint64(0), np.uint64(0), 0
@@ -142,7 +142,7 @@ def unpack_cells(raw: NDArray[np.uint8], first: int, width: int, out: NDArray[np
             out[i] = (both >> (16 - width - (bit & 7))) & ((1 << width) - 1)
             i += 1
             continue
-        # eight cells at a time; places that may be below 0 are looked at, these are not
+        # eight cells at a time, with unsigned indices, which are not checked for their sign
         place, cell, window = np.uint64(byte), np.uint64(i), np.uint64(0)
         for k in range(8):
             window |= np.uint64(raw[place + np.uint64(k)]) << np.uint64(56 - 8 * k)
@@ -153,9 +153,9 @@ def unpack_cells(raw: NDArray[np.uint8], first: int, width: int, out: NDArray[np
 
 @compiled
 def join_words(top: NDArray[np.uint16], low: NDArray[np.uint16], cut: int) -> int:
-    """Make words of `top`, where they are written, and of `low`; return the largest of `top`.
+    """Join `top` and `low` to words, written into `top`; return the largest of `top`.
 
-    A word is turned left by a bit, so that its sign comes last, and cut `cut` bits from its end.
+    A word was rotated left by a bit, so that its sign comes last, and cut `cut` bits from its end.
     """
     shift, largest = np.uint16(cut), np.uint16(0)
     for i in range(len(top)):
@@ -170,12 +170,12 @@ def read_split(high: High, low: Low, out: NDArray[np.uint16]) -> tuple[int, int]
     """Fill `out` with words whose parts are read together.
 
     Args:
-        high: Reads the high parts: the first four arguments of `ans_step`.
+        high: The first four arguments of `ans_step`, to read the high parts.
         low: The low parts: their bytes, the number of the next one, and their bits, at most 8.
-        out: Filled.
+        out: Receives the words.
 
     Returns:
-        How many words the lanes took, and the largest high part.
+        The number of words that the lanes took, and the largest high part.
     """
     states, words, table, bits = high
     raw, first, cut = low

@@ -1,1 +1,1 @@
-"""Context coding: integers as binary decisions, whose odds are mixed from their neighbours."""
+"""Context coding of integers as binary decisions with odds predicted from their neighbours."""

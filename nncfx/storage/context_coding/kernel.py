@@ -1,7 +1,7 @@
-"""The loop of the context coder: one binary decision after the other, in whole numbers.
+"""The main loop of the context coder, which codes one binary decision at a time in integers.
 
-Reads, writes and prices with the same lines. Plain Python for lists; numba compiles it for arrays,
-once for each of the three, since what is None is known then.
+The same code reads, writes and prices. It is plain Python for lists; numba compiles it for arrays,
+once for each of the three modes, because the arguments that are None are known then.
 """
 
 from collections.abc import MutableSequence, Sequence
@@ -32,7 +32,7 @@ _UNBOUND: Final = 1 << 62
 
 Cells: TypeAlias = MutableSequence[int]
 State: TypeAlias = tuple[int, int, int, int]
-"""Low, span and place of the coder, and the price of the integer."""
+"""Low, span and position of the coder, and the price of the integer."""
 
 
 @inlined
@@ -45,19 +45,19 @@ def _level(levels: Sequence[int], mean: int) -> int:
 
 @inlined
 def _lower(level: int, down: int) -> int:
-    """Return a level less `down`, not below 0."""
+    """Return a level minus `down`, not below 0."""
     return max(0, level - down) if down else level
 
 
 @inlined
 def _half_level(levels: Sequence[int], mean: int, down: int) -> int:
-    """Return the place of a mean in 256ths on the grid of rows and columns."""
+    """Return the grid index, for rows or columns, of a mean in 256ths."""
     return min(GRID - 1, _lower(_level(levels, mean >> 4), down) >> 1)
 
 
 @lean
 def _put(low: int, place: int, words: Cells) -> None:
-    """Write the upper bits of `low` as the word `place`; a carry goes into those before it."""
+    """Write the upper bits of `low` as the word `place`; a carry goes into earlier words."""
     word = low >> 32
     if word >> 16:
         before = place - 1
@@ -101,7 +101,7 @@ def _code(
 
 @inlined
 def _learnt(o: int, goal: int, rate: Sequence[int]) -> int:
-    """Return the odds and count of a context that has seen one decision more."""
+    """Return the odds and count of a context after one more decision."""
     n = o & 255
     more = 1 if n < MOST_COUNT else 0
     return o + ((((goal - (o >> 8)) * int(rate[n])) >> 16) << 8) + more
@@ -134,7 +134,7 @@ def _decide(
     mixed = (w0 * t0 + w1 * t1 + w2 * t2 + w3 * t3) >> 16
     p = int(known.squash[(max(-2047, min(2047, mixed)) + 2048) & 4095])
     state, bit = _code(state, p, bit, known, source, sink)
-    # two branches, so that a processor goes on before it knows the bit
+    # two branches, so that the processor can continue speculatively before it knows the bit
     if bit:
         error, goal = 5 * (65536 - p), (1 << 20) - 1
         mixers[w] = w0 + ((t0 * error + 131072) >> 18)
@@ -162,7 +162,7 @@ def _decide(
 def _code_rest(
     state: State, rest: int, known: Tables, source: Cells | None, sink: Cells | None
 ) -> tuple[State, int]:
-    """Code a number from 0 on in Elias gamma, turned round; return the state and the number."""
+    """Code a non-negative number in inverted Elias gamma; return the state and the number."""
     more = rest + 1
     length = 0
     while True:
@@ -190,28 +190,28 @@ def code_tensor(
     sink: Cells | None,
     prices: Cells | None,
 ) -> None:
-    """Code the integers of one tensor; see the page of the format.
+    """Code the integers of one tensor; see docs/format.md.
 
-    One of `source`, `sink` and `prices` is not None, and says what is done.
+    Exactly one of `source`, `sink` and `prices` is not None, and selects the mode.
 
     Args:
         known: The tables.
-        values: The integers, row after row; read, or written when there is a source.
+        values: The integers, row after row; overwritten if there is a source, else read.
         layout: Rows, columns, period, least magnitude of a sparse tensor or 0, start of the
-            means, start of the means of what is not zero, largest magnitude.
-        odds: Of each decision in each context: 20 bits of probability, 8 bits of count.
+            means, start of the means of non-zeros, largest magnitude.
+        odds: For each decision in each context: 20 bits of probability, 8 bits of count.
         mixers: The weights of the mixers, 4 each.
         columns: Room for two means per column.
-        coder: Low, span, place, fault.
+        coder: Low, span, position, fault.
         source: Words of 16 bits to read.
         sink: Room for words to write.
-        prices: Gets the bits of each integer in 65,536ths.
+        prices: Receives the bits of each integer in 65,536ths.
     """
     levels = known.level
     rows, width, period, least = int(layout[0]), int(layout[1]), int(layout[2]), int(layout[3])
     largest = int(layout[6])
     state = (int(coder[0]), int(coder[1]), int(coder[2]), 0)
-    # a tensor may end in words that a reader takes for zeros, a writer needs some for one integer
+    # a reader may pass the end by a few words, read as zeros; a writer needs room for one integer
     room = _UNBOUND
     if source is not None:
         room = len(source) + 2
@@ -255,10 +255,10 @@ def code_tensor(
                 (area + _NEAR + _lower(_level(levels, near), down)) * DECISIONS,
             )
             mixer = kind * DECISIONS
-            # what is written: the magnitude, in a sparse tensor from the least one on
+            # write the magnitude, in a sparse tensor counted from the least magnitude
             negative = amount = target = 0
             if source is None:
-                value = 0 + int(values[at])  # of 64 bits, which abs(-128) needs
+                value = 0 + int(values[at])  # 64 bits, because abs(-128) overflows int8
                 negative = 1 if value < 0 else 0
                 amount = abs(value)
                 target = min(1, amount) if least else amount >> shift

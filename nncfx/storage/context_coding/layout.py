@@ -1,4 +1,4 @@
-"""How the integers of a tensor lie before the context coder: its head in the file."""
+"""The order in which the context coder reads the integers of a tensor, and its head in a file."""
 
 import math
 from collections.abc import Iterator
@@ -22,17 +22,17 @@ _SPARSE_FROM = 3  # the least magnitude
 
 @dataclass(frozen=True, kw_only=True)
 class IntegerLayout:
-    """How integers lie, and what their means begin with.
+    """The matrix in which integers are coded, and the initial values of their means.
 
     Attributes:
-        rows: Of the matrix that the tensor is taken as.
-        columns: Of it.
-        period: Columns this far apart belong together: the places of a kernel, or what a matrix
-            repeats itself by.
-        least: The least magnitude but 0 where zeros are coded apart; 0 where they are not.
+        rows: Of the matrix as which the tensor is coded.
+        columns: Of the matrix.
+        period: Columns this far apart are similar: the size of a kernel, or the distance by which
+            a matrix repeats itself.
+        least: The least non-zero magnitude if zeros are coded separately; otherwise 0.
         start: The level of the mean magnitude.
-        kept: The level of what the non-zero magnitudes have beyond `least`.
-        swapped: The first two axes have changed places.
+        kept: The level of the mean excess of non-zero magnitudes over `least`.
+        swapped: Whether the first two axes are swapped.
     """
 
     rows: int
@@ -44,16 +44,16 @@ class IntegerLayout:
     swapped: bool
 
     def of(self, shape: tuple[int, ...]) -> "IntegerLayout":
-        """Return the same layout of a tensor of another shape."""
+        """Return the same layout for a tensor of another shape."""
         return _layout(shape, self.swapped, self.period, self.least, self.start, self.kept)
 
     def halves(self) -> tuple["IntegerLayout", "IntegerLayout"]:
-        """Return the layouts of the upper rows, one more if they are odd, and of the others."""
+        """Return the layouts of the upper and the lower rows; an odd row belongs to the upper."""
         lower = self.rows // 2
         return replace(self, rows=self.rows - lower), replace(self, rows=lower)
 
     def numbers(self, dtype: np.dtype[Any]) -> NDArray[np.int64]:
-        """Return what the kernel takes, for integers of `dtype`."""
+        """Return the layout argument of the kernel, for integers of `dtype`."""
         means = level_means()
         rest = [self.least, means[self.start], means[self.kept], np.iinfo(dtype).max]
         return np.array([self.rows, self.columns, self.period, *rest], dtype=np.int64)
@@ -73,9 +73,9 @@ class Head(NamedTuple):
     """The head of a tensor.
 
     Attributes:
-        layout: How its integers lie.
-        wide: An integer exceeds 8 bits.
-        halved: The lower rows are in the second lane of the stream.
+        layout: The layout of its integers.
+        wide: Whether an integer exceeds 8 bits.
+        halved: Whether the lower rows are in the second lane of the stream.
     """
 
     layout: IntegerLayout
@@ -84,10 +84,10 @@ class Head(NamedTuple):
 
 
 def read_layout(source: ByteReader, shape: tuple[int, ...]) -> Head:
-    """Return what `packed` wrote for a tensor of `shape`.
+    """Return the head that `packed` wrote for a tensor of `shape`.
 
     Raises:
-        StorageError: It is cut off or out of range.
+        StorageError: It is truncated or out of range.
     """
     flags, start = source.take(2)
     period = source.varint() if flags & _PERIODIC else _usual_period(shape)
@@ -108,7 +108,7 @@ def _layout(
     count = math.prod(shape)
     rows = shape[swapped] if len(shape) > 1 else count
     if rows and count // rows > _WIDEST:
-        rows = count  # means of so many columns would take more memory than they save
+        rows = count  # the means of so many columns would take more memory than they save
     return IntegerLayout(
         rows=rows,
         columns=count // rows if rows else 0,
@@ -125,7 +125,7 @@ def _usual_period(shape: tuple[int, ...]) -> int:
 
 
 def candidates(values: NDArray[Any]) -> Iterator[IntegerLayout]:
-    """Yield the layouts that are worth trying for `values`, in the shape of their tensor."""
+    """Yield the layouts worth trying for `values`, which have the shape of their tensor."""
     found, counts = _histogram(values)
     sizes = np.abs(found)
     kept = int(counts[sizes > 0].sum())
@@ -157,7 +157,7 @@ def _level_of(total: int, count: int) -> int:
 
 
 def _period(values: NDArray[Any], swapped: bool) -> int:
-    """Return how far apart the columns of a matrix are most alike, 1 for no such distance."""
+    """Return the distance at which columns of a matrix are most alike; 1 if there is none."""
     if values.ndim != 2 or min(values.shape) < _REPEATING:  # noqa: PLR2004 (matrices)
         return _usual_period(values.shape)
     matrix = (values.T if swapped else values)[:_SAMPLED].astype(np.float32)
@@ -171,7 +171,7 @@ def _period(values: NDArray[Any], swapped: bool) -> int:
 
 
 def in_order(values: NDArray[Any], layout: IntegerLayout) -> NDArray[Any]:
-    """Return `values`, in the shape of their tensor, 1-D in the order of `layout`."""
+    """Return `values`, which have the shape of their tensor, 1-D in the order of `layout`."""
     if layout.swapped:
         values = values.swapaxes(0, 1)
     return np.ascontiguousarray(values).reshape(-1)

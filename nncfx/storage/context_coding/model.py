@@ -1,4 +1,4 @@
-"""What the context coder has learnt: the odds of every decision and the weights of its mixers."""
+"""The adaptive state of the context coder: the odds of decisions and the weights of mixers."""
 
 import functools
 from typing import Any, Self
@@ -20,23 +20,23 @@ from nncfx.storage.context_coding.kernel import (
 from nncfx.storage.context_coding.layout import IntegerLayout
 from nncfx.storage.context_coding.tables import LEVELS, level_odds, tables
 
-_SEEN = 3  # decisions that a start counts for
+_SEEN = 3  # decisions as which the initial odds count
 _WEIGHT = 19661  # 0.3 in 65,536ths
 
 
 class AdaptiveModel:
-    """The odds and weights that the tensors of one stream share, in order."""
+    """The odds and weights that the tensors of a stream share, in order."""
 
     def __init__(
         self, odds: NDArray[np.int32] | None = None, mixers: NDArray[np.int32] | None = None
     ) -> None:
-        """Begin with `odds` and `mixers`; by default, with those of geometric distributions."""
+        """Start from `odds` and `mixers`; by default, from those of geometric distributions."""
         weights = np.full(4 * DECISIONS * MIXERS, _WEIGHT, dtype=np.int32)
         self.odds = _first_odds().copy() if odds is None else odds
         self.mixers = weights if mixers is None else mixers
 
     def copy(self) -> Self:
-        """Return a model that learns apart from this one."""
+        """Return a copy that learns independently."""
         return type(self)(self.odds.copy(), self.mixers.copy())
 
     def code(
@@ -48,17 +48,17 @@ class AdaptiveModel:
         source: NDArray[np.uint16] | None = None,
         sink: NDArray[np.uint16] | None = None,
     ) -> NDArray[np.int32]:
-        """Read, write or price `values`, 1-D in the order of `layout`; learn from them.
+        """Read, write or price `values`, 1-D in the order of `layout`, and learn from them.
 
         Args:
-            values: The integers; written when there is a source.
-            layout: How they lie.
-            coder: Low, span, place and fault, for a source or a sink.
+            values: The integers; overwritten if there is a source.
+            layout: Their layout.
+            coder: Low, span, position and fault, for a source or a sink.
             source: Words of the stream to read from.
             sink: Room for words of the stream to write.
 
         Returns:
-            The bits of each integer in 65,536ths; empty unless there is no source and no sink.
+            The bits of each integer in 65,536ths; empty if there is a source or a sink.
         """
         is_priced = source is None and sink is None
         prices = np.zeros(values.size if is_priced else 0, dtype=np.int32)

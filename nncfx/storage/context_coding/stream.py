@@ -1,9 +1,9 @@
-"""Integer tensors in one stream of words, each with its own head and its share of the words.
+"""Read and write integer tensors in one stream of words, each with a head and a share of words.
 
-A stream has two lanes, each with a model and a coder of its own, so that two threads read it: a
-halved tensor has its upper rows in the first and its lower rows in the second, another is whole in
-the first. A lane is what the shares in it are when joined. Tensors are read in the order they were
-written in, since each one begins with what the ones before it have taught.
+A stream has two lanes, each with its own model and coder, so two threads can read it: a halved
+tensor has its upper rows in the first lane and its lower rows in the second; any other tensor is
+in the first lane. A lane is the concatenation of its shares. Tensors are read in the order in
+which they were written, because each starts with the model that the earlier ones have trained.
 """
 
 import math
@@ -29,14 +29,14 @@ from nncfx.storage.context_coding.model import AdaptiveModel
 Integers: TypeAlias = NDArray[np.signedinteger[Any]]
 
 _WHOLE = 1 << 48
-_AHEAD = 3  # words that a reader holds
+_AHEAD = 3  # words that a reader reads ahead
 _SAMPLED = 1 << 14
-_TOGETHER = 1 << 19  # numbers of tensors that are in memory at a time
+_TOGETHER = 1 << 19  # numbers of tensors in memory at a time
 _CUT = 3  # a ninth is priced to choose a layout
 
 
 class Coded(NamedTuple):
-    """An integer tensor as it lies in a file: its head and its words."""
+    """An integer tensor as stored in a file: its head and its words."""
 
     head: bytes
     words: bytes
@@ -48,7 +48,7 @@ class _Lane(NamedTuple):
     words: NDArray[np.uint16]
 
     def after(self, values: Integers, layout: IntegerLayout) -> "_Lane":
-        """Return this lane with `values`, 1-D in the order of `layout`, written into it."""
+        """Return this lane after writing `values`, 1-D in the order of `layout`."""
         extremes = int(values.min(initial=0)), int(values.max(initial=0))
         bits = 2 + max(map(int.bit_length, extremes))
         while True:
@@ -62,10 +62,10 @@ class _Lane(NamedTuple):
             bits *= 2
 
     def finished(self) -> NDArray[np.uint16]:
-        """Return the words, with the one that ends them."""
+        """Return the words, including the final word."""
         low, _, place, _ = self.coder.tolist()
         words = np.append(self.words, np.uint16(0))
-        # the span is at least 2**32: one word names a number in it
+        # the span is at least 2**32, so one word selects a number in it
         last = (low + (1 << 32) - 1) >> 32
         words[place] = last & 0xFFFF
         while last >> 16:
@@ -76,7 +76,7 @@ class _Lane(NamedTuple):
 
 
 class TensorDraft(NamedTuple):
-    """A tensor that may be written: its bytes, its head, and what the lanes would become."""
+    """A tensor that can be written: its bytes, its head, and the lanes after writing it."""
 
     size_bytes: int
     head: bytes
@@ -88,14 +88,14 @@ class _Written(NamedTuple):
     head: bytes
     halved: bool
     ends: tuple[int, ...]
-    """Of each lane, the words after the tensor."""
+    """The number of words of each lane after the tensor."""
 
 
 class ContextWriter:
     """Writes integer tensors into one stream."""
 
     def __init__(self) -> None:
-        """Begin a stream."""
+        """Start an empty stream."""
         coder = np.array([0, _WHOLE, 0, 0], dtype=np.int64)
         empty = np.zeros(0, dtype=np.uint16)
         self._lanes = tuple(_Lane(AdaptiveModel(), coder, empty) for _ in range(2))
@@ -107,9 +107,9 @@ class ContextWriter:
         return any(one.halved for one in self._written)
 
     def trial(self, values: Integers, *, halved: bool = False) -> TensorDraft:
-        """Return `values`, in the shape of their tensor, as the next tensor would be written.
+        """Return a draft of the next tensor, with `values` in the shape of their tensor.
 
-        A tensor of two rows or more may be `halved`: written into both lanes.
+        A tensor of two rows or more can be `halved`, that is, written into both lanes.
         """
         values = _narrow(values)
         warn_slow(values.size)
@@ -120,13 +120,13 @@ class ContextWriter:
         return min(drafts, key=lambda one: one.size_bytes)
 
     def accept(self, trial: TensorDraft) -> None:
-        """Write what `trial` has returned since the last tensor was written."""
+        """Write the draft `trial`, which must be based on the last written tensor."""
         self._lanes = trial.lanes
         ends = tuple(lane.words.size for lane in trial.lanes)
         self._written.append(_Written(trial.head, trial.halved, ends))
 
     def _cheaper(self, values: Integers, layouts: Sequence[IntegerLayout]) -> IntegerLayout:
-        """Return the layout in which a part of `values`, cut along both axes, takes fewer bits."""
+        """Return the layout in which a central part of `values` takes the fewest bits."""
         rows, columns = (slice(one // _CUT, 1 + 2 * one // _CUT) for one in values.shape[:2])
         part = values[rows, columns]
 
@@ -149,7 +149,7 @@ class ContextWriter:
         return TensorDraft(len(head) + 2 * (after - before), head, halved, lanes)
 
     def finish(self) -> list[Coded]:
-        """Return the tensors that were written; the last of each lane with what ends it."""
+        """Return the written tensors; the last of each lane includes the final word."""
         if not self._written:
             return []
         shares = [self._shares(k) for k in range(1 + self.has_halves)]
@@ -161,7 +161,7 @@ class ContextWriter:
         return coded
 
     def _shares(self, lane: int) -> list[NDArray[np.uint16]]:
-        """Return the words of each tensor in a lane; the last one there has what ends it."""
+        """Return the words of each tensor in a lane; the last tensor includes the final word."""
         words = self._lanes[lane].finished().astype("<u2")
         last = max(i for i, one in enumerate(self._written) if one.halved or not lane)
         ends = [one.ends[lane] if i < last else words.size for i, one in enumerate(self._written)]
@@ -173,10 +173,11 @@ def read_stream(
 ) -> Iterator[tuple[Integers, IntegerLayout]]:
     """Yield the integers of each tensor, 1-D in the order of its layout, and the layout.
 
-    Of each are given the bytes, which begin with its head, and the shape.
+    Args:
+        tensors: The bytes of each tensor, which start with its head, and its shape.
 
     Raises:
-        StorageError: The bytes are damaged or cut off.
+        StorageError: The bytes are damaged or truncated.
     """
     warn_slow(sum(math.prod(shape) for _, shape in tensors))
     heads = [read_layout(source, shape) for source, shape in tensors]
@@ -197,7 +198,7 @@ def read_stream(
                     second.append(lower)
                 else:
                     first.append((values, head.layout))
-            # once for many tensors, since to wake a thread takes as long as a small tensor
+            # once for many tensors, because waking a thread takes as long as a small tensor
             read = other.submit(lanes[1].read, second) if second else None
             lanes[0].read(first)
             if read:
@@ -206,7 +207,7 @@ def read_stream(
 
 
 def _groups(heads: Sequence[Head], sizes: Sequence[int]) -> Iterator[list[tuple[Integers, Head]]]:
-    """Yield runs of tensors of at most `_TOGETHER` numbers, or of one tensor, not read yet."""
+    """Yield groups of unread tensors of at most `_TOGETHER` numbers, or of a single tensor."""
     group: list[tuple[Integers, Head]] = []
     numbers = 0
     for head, size in zip(heads, sizes, strict=True):

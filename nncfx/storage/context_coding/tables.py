@@ -1,4 +1,4 @@
-"""The tables of the context coder, in whole numbers that are the same on every machine."""
+"""The lookup tables of the context coder, integers that are the same on every machine."""
 
 import bisect
 import functools
@@ -15,19 +15,19 @@ _STEPS: Final = 3
 """Levels per octave of a mean."""
 
 LEVELS: Final = 64
-"""Levels that there are."""
+"""Number of levels."""
 
 MOST_COUNT: Final = 255
-"""A probability that has seen so many decisions learns no slower any more."""
+"""The number of decisions after which the learning rate of a probability stays constant."""
 
-_LEAST: Final = 24  # in 65,536: no decision is surer than this
+_LEAST: Final = 24  # in 65,536ths: the least probability of a decision
 _HALF: Final = 2048
 _ONE: Final = 1 << 64
 _ROOT: Final = 18518942588666869715  # e**(1/256) * 2**64
 
 
 class Tables(NamedTuple):
-    """What the coder looks up.
+    """The lookup tables of the coder.
 
     Attributes:
         squash: 65,536 / (1 + e**(-t / 256)) by t + 2,048, for t in [-2,048, 2,047].
@@ -49,13 +49,13 @@ def tables() -> Tables:
     """Return the tables."""
     squash = _squash()
     rate = [655360 // (10 * n + 16) for n in range(MOST_COUNT + 1)]
-    # the largest k with 2**k <= v**3 is the whole part of 3 * log2(v)
+    # the largest k with 2**k <= v**3 is the integer part of 3 * log2(v)
     level = [(v**_STEPS).bit_length() for v in range(4096)]
     cost = [round((16 - math.log2(max(1, one))) * 65536) for one in range(65537)]
     parts: list[Any] = [squash, _stretch(squash), rate, level, cost]
     # plain Python reads lists four times as fast as arrays
     if IS_COMPILED:
-        # small types: all of them fit into the first cache
+        # small types, so that all tables fit into the first-level cache
         kinds = (np.uint16, np.int16, np.int32, np.uint8, np.int32)
         parts = [np.array(part, dtype=kind) for part, kind in zip(parts, kinds, strict=True)]
     return Tables(*parts)
@@ -77,20 +77,20 @@ def _stretch(squash: list[int]) -> list[int]:
 
 @functools.cache
 def level_means() -> tuple[int, ...]:
-    """Return the middle of each level in 256ths of one."""
+    """Return the middle of each level in 256ths."""
     return tuple(_mean(level) >> 4 for level in range(LEVELS))
 
 
 def level_odds() -> NDArray[np.int32]:
-    """Return the odds that each level begins with, `LEVELS x 2`, in 2**20ths.
+    """Return the initial odds of each level, `LEVELS x 2`, in 2**20ths.
 
-    They are those of not being zero, and of continuing after that, under a two-sided geometric
-    distribution of the level's mean magnitude.
+    They are the probabilities of a non-zero, and of continuing after that, under a two-sided
+    geometric distribution with the level's mean magnitude.
     """
     odds = []
     for level in range(LEVELS):
         mean = _mean(level)
-        tail = math.isqrt((1 << 24) + mean * mean) - 4096  # its ratio is tail / mean
+        tail = math.isqrt((1 << 24) + mean * mean) - 4096  # the ratio is tail / mean
         odds.append(((2 * tail << 20) // (mean + tail), (tail << 20) // mean))
     return np.clip(np.array(odds, dtype=np.int32), 1 << 13, (1 << 20) - (1 << 13))
 

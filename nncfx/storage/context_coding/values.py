@@ -1,9 +1,9 @@
-"""What the integers of the context coder stand for: integers, multiples of scales, a codebook.
+"""Map tensors to integers of the context coder: plain integers, multiples of scales, or codes.
 
-`integers`: a varint that is added, modulo the width. `grid`: a varint of scales, one or one for
-each index of the first axis, then those as float32; a number is float32(integer) * scale.
-`codebook`: the varints p and n, then p + n words; integer k > 0 is the k-th of the first p, -k the
-k-th of the others, 0 the word 0.
+`integers`: a varint that is added, modulo the width. `grid`: the number of scales as varint
+(either 1 or the size of the first axis), then the scales as float32; a number is
+float32(integer) * scale. `codebook`: the varints p and n, then p + n words; integer k > 0 is the
+k-th of the first p words, -k the k-th of the others, and 0 the word 0.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,17 +27,17 @@ _INTEGERS = ("BOOL", "U8", "I8", "U16", "I16", "U32", "I32")
 _LARGEST_BOOK = 1 << 16
 _FINEST = 1 << 20  # multiples of a scale
 _CHUNK = 1 << 16
-_ROWS = 8  # numbers that a row with a scale of its own has at least
+_ROWS = 8  # the fewest numbers of a row with its own scale
 
 
 class Meaning(NamedTuple):
-    """Integers in the shape of their tensor, and how they are words.
+    """Integers in the shape of their tensor, and how they map to words.
 
     Attributes:
         codec: One of `CONTEXT_CODECS`.
         stored: The format of the words, by safetensors name.
-        head: What a reader needs to make words of integers.
-        integers: Their numbers.
+        head: The bytes from which a reader maps integers to words.
+        integers: The integers.
     """
 
     codec: str
@@ -47,9 +47,9 @@ class Meaning(NamedTuple):
 
 
 def meaning_of(tensor: BitTensor) -> Meaning | None:
-    """Return `tensor` as integers; None if it is no tensor of few distinct or evenly spaced ones.
+    """Return `tensor` as integers; None unless its values are few or evenly spaced.
 
-    Exact: `to_words` gives the same bits.
+    The mapping is exact: `to_words` returns the same bits.
     """
     if tensor.dtype in _INTEGERS or tensor.dtype == "I64":
         words, stored = narrow(tensor.words, tensor.dtype)
@@ -77,7 +77,7 @@ def meaning_of(tensor: BitTensor) -> Meaning | None:
 
 
 def _ranked(ranks: NDArray[Any], book: Codebook, tensor: BitTensor) -> Integers:
-    """Return the rank of each number of `tensor`, in its shape, with the fewest bytes."""
+    """Return the rank of each number of `tensor`, in its shape, as int8 if they fit."""
     small = np.abs(ranks).max(initial=0) < 1 << 7
     kind: type[np.signedinteger[Any]] = np.int8 if small else np.int32
     return ranks.astype(kind)[book.codes].reshape(tensor.shape)
@@ -94,7 +94,7 @@ def _plain(words: Words, stored: str, shape: tuple[int, ...]) -> Meaning:
 
 
 def _spacing(values: NDArray[np.float32]) -> np.float32 | None:
-    """Return the scale that all of `values`, none of them zero, are integer multiples of."""
+    """Return the scale of which all `values`, none of them zero, are integer multiples."""
     sizes = np.unique(np.abs(values))
     # no multiple of a positive scale is -0.0
     if not sizes.size or not sizes[0] or not np.isfinite(sizes[-1]):
@@ -104,8 +104,9 @@ def _spacing(values: NDArray[np.float32]) -> np.float32 | None:
     gap = float(gaps[gaps > exact[-1] / _FINEST].min(initial=np.inf))
     for part in (1, 2, 3):  # not every multiple occurs
         found = _refined(exact, gap / part)
-        with np.errstate(over="ignore", invalid="ignore"):  # above the largest float is inf
-            for scale in np.nextafter(found, np.array([-1, found, np.inf], dtype="<f4")):
+        with np.errstate(over="ignore", invalid="ignore"):  # the float after the largest is inf
+            near = np.nextafter(found, np.array([-1, found, np.inf], dtype="<f4"))
+            for scale in near[near > 0]:  # below the smallest float is 0
                 ranks = np.rint(exact / np.float64(scale))
                 if np.array_equal(ranks.astype("<f4") * scale, sizes):
                     return np.float32(scale)
@@ -113,7 +114,7 @@ def _spacing(values: NDArray[np.float32]) -> np.float32 | None:
 
 
 def _refined(sizes: NDArray[np.float64], step: float) -> np.float32:
-    """Return the step of a grid near `step`, which is less exact the larger multiples are."""
+    """Return `step` refined step by step with larger multiples, which determine it better."""
     for reach in (1 << 6, 1 << 12, _FINEST):
         near = float(sizes[sizes < reach * step].max(initial=0))
         step = near / round(near / step) if near > step / 2 else step
@@ -121,7 +122,7 @@ def _refined(sizes: NDArray[np.float64], step: float) -> np.float32:
 
 
 def _on_rows(tensor: BitTensor) -> Meaning | None:
-    """Return floats of which each index of the first axis has a scale of its own."""
+    """Return the meaning of floats with one scale per index of the first axis."""
     rows = tensor.shape[0] if len(tensor.shape) > 1 else 0
     if tensor.dtype != "F32" or not rows or tensor.words.size < _ROWS * rows:
         return None
@@ -142,17 +143,17 @@ def _on_rows(tensor: BitTensor) -> Meaning | None:
 
 
 _Made: TypeAlias = Callable[[Integers, slice], Words]
-"""Makes words of the integers of some rows, in the shape of the tensor."""
+"""Maps the integers of some rows, in the shape of the tensor, to words."""
 
 
 def read_meaning(codec: str, source: ByteReader, width: int, shape: tuple[int, ...]) -> _Made:
-    """Take the head of a tensor from `source`; return what makes words of its integers.
+    """Take the head of a tensor from `source`; return a function that maps integers to words.
 
-    The words have `width` bytes; where axes of `shape` have changed places, the maker takes them
-    changed.
+    The words have `width` bytes. If the axes of `shape` are swapped, so are those of the
+    function's argument.
 
     Raises:
-        StorageError: The head is damaged or cut off.
+        StorageError: The head is damaged or truncated.
     """
     if codec == CONTEXT_CODECS[0]:
         return _Shifted(source, width)
@@ -217,10 +218,10 @@ def to_words(
 ) -> Words:
     """Return the words, 1-D in C order, of `integers`, 1-D in the order of `layout`.
 
-    `made` is from `read_meaning`; `widened` gives words in another format.
+    `made` is from `read_meaning`; `widened` converts words to another format.
 
     Raises:
-        StorageError: An integer stands for no word.
+        StorageError: An integer maps to no word.
     """
     kind = widened(made(np.zeros([0] * max(1, len(shape)), np.int8), slice(0, 0))).dtype
     words = np.empty(shape or (1,), dtype=kind)
@@ -245,4 +246,6 @@ def _blocks(rows: int, inner: int) -> Iterator[slice]:
 
 def _check(holds: bool) -> None:
     if not holds:
-        raise StorageError("The file is damaged: integers stand for no numbers of their tensor.")
+        raise StorageError(
+            "The file is damaged: integers do not decode to numbers of their tensor."
+        )

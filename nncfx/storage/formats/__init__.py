@@ -1,1 +1,1 @@
-"""Files and their layouts, without torch."""
+"""File formats and file access, without torch."""

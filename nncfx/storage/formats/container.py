@@ -1,4 +1,4 @@
-"""The `.nncfx` container: tensors as bits, in the fewest bytes. See docs/format.md."""
+"""The `.nncfx` container, which stores tensors as bits in few bytes; see docs/format.md."""
 
 import functools
 import json
@@ -23,22 +23,22 @@ from nncfx.untrusted import inflate, read_json
 MAGIC = b"\x89NNCFX\r\n"
 READABLE = (1, 2, 3, 4)
 """The versions that can be read; 1 has no ANS streams, 2 no context codecs, 3 no tensors in two
-lanes, and all are else the same. A file has the lowest one but 1 that it can."""
+lanes, and they are otherwise the same. A file has the lowest version that suffices, at least 2."""
 
 LARGEST_HEADER = 1 << 23
-"""The most bytes of JSON that a header may have."""
+"""The most bytes of JSON in a header."""
 
 _PREFIX = struct.Struct("<8sIIII")  # magic, version, stored bytes, JSON bytes, crc32 of the stored
 _LARGEST_TENSOR = 1 << 40
 
 _THREADS = min(4, os.cpu_count() or 1)
-"""That read segments, and segments that are read ahead of the one that is asked for."""
+"""Threads that read segments, and also the number of segments that are read ahead."""
 _WORTH_A_THREAD = 1 << 17
-"""Context-coded numbers, which take some 8 ms; to wake a thread takes 0.2."""
+"""Context-coded numbers, which take some 8 ms; waking a thread takes 0.2 ms."""
 _FAST_WORTH_A_THREAD = 1 << 19
-"""Numbers of other codecs, 2 ms and more."""
+"""Numbers of other codecs, which take 2 ms or more."""
 _LARGEST_AHEAD = 1 << 24
-"""Numbers of a segment; larger ones are in memory one at a time."""
+"""Numbers of a segment; larger segments are in memory one at a time."""
 
 _Tensors: TypeAlias = Iterator[tuple[TensorRow, BitTensor]]
 _Begun: TypeAlias = Callable[[], Iterable[tuple[TensorRow, BitTensor]]]
@@ -46,13 +46,13 @@ _Begun: TypeAlias = Callable[[], Iterable[tuple[TensorRow, BitTensor]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
         tensors: Name to tensor, in order.
-        same: Name of a further name of a tensor to the name it is stored under.
+        same: Alias of a tensor to the name under which it is stored.
         sizes: Module name to size attribute to value, see `module_sizes`.
-        metadata: Anything JSON has; the container only carries it.
+        metadata: Any JSON values, which the container does not interpret.
     """
 
     tensors: Mapping[str, BitTensor]
@@ -74,12 +74,12 @@ class Header:
 
     @property
     def keys(self) -> dict[str, TensorRow]:
-        """Return every name, also the further ones, with the row its tensor is stored in."""
+        """Return every name, including aliases, with the row of its tensor."""
         rows = {row.name: row for row in self.rows}
         return rows | {name: rows[first] for name, first in self.same.items()}
 
     def spans(self, file_size: int) -> Iterator[tuple[str, "Span"]]:
-        """Yield where the segment of each stored tensor lies in a file of `file_size` bytes."""
+        """Yield the name and the segment of each stored tensor in a file of `file_size` bytes."""
         begin, first = file_size - self.size_bytes, 0
         for count, size, crc in self.segments:
             rows = self.rows[first : first + count]
@@ -91,14 +91,14 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Where a segment lies, the rows of its tensors and its checksum."""
+    """The place of a segment in a file, the rows of its tensors and its checksum."""
 
     rows: tuple[TensorRow, ...]
     segment: slice
     crc: int
 
     def slice_of(self, row: TensorRow) -> slice:
-        """Return where the bytes of `row`, one of the rows, lie."""
+        """Return the place of the bytes of `row`, which must be one of the rows."""
         begin = self.segment.start
         for one in self.rows:
             if one == row:
@@ -110,9 +110,9 @@ class Span:
         """Check the segment in the whole `file`.
 
         Raises:
-            StorageError: It has another checksum.
+            StorageError: Its checksum does not match.
         """
-        # let go of at once: an error that kept it would keep a mapped file from being closed
+        # release it right away: an error that held it would keep a mapped file from being closed
         with file[self.segment] as segment:
             _check_segment(segment, self.crc)
 
@@ -121,7 +121,7 @@ def pack(contents: Contents, mode: Mode = "auto") -> bytes:
     """Return `contents` as the bytes of a container; `mode` is that of `nncfx.storage.save`.
 
     Raises:
-        ArgumentError: There is no such mode.
+        ArgumentError: The mode is unknown.
         StorageError: The header would be too long.
     """
     segments = list(segments_of(contents.tensors, mode))
@@ -147,7 +147,7 @@ def pack(contents: Contents, mode: Mode = "auto") -> bytes:
 
 
 def is_container(path: str | os.PathLike[str]) -> bool:
-    """Return whether the file at `path` begins as a container does; one that is not there: no."""
+    """Return whether the file at `path` exists and begins like a container."""
     try:
         with Path(path).open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -156,19 +156,19 @@ def is_container(path: str | os.PathLike[str]) -> bool:
 
 
 def read_header(file: BinaryIO) -> Header:
-    """Return the header of the container that `file` holds from its first byte to its last.
+    """Return the header of the container in `file`, which spans the whole file.
 
-    Allocates at most 8 MiB of JSON text and what that takes when parsed, at most 25 times as much.
+    Allocates at most 8 MiB of JSON text and its parsed objects, at most 25 times as much.
 
     Raises:
-        StorageError: It is no container, of a newer version, damaged, cut off or too long.
+        StorageError: It is not a container, of a newer version, damaged, truncated or too long.
     """
     end = file.seek(0, 2)
     file.seek(0)
     prefix = file.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size or not prefix.startswith(MAGIC):
         raise StorageError(
-            f"'{getattr(file, 'name', 'this')}' is no .nncfx file: it does not begin with its "
+            f"'{getattr(file, 'name', 'this')}' is not a .nncfx file: it does not begin with its "
             "signature. Give one that nncfx.storage.save or CompressionResult.save wrote; what "
             "nncfx.save wrote is a checkpoint, which nncfx.load reads."
         )
@@ -196,11 +196,13 @@ def _checked_header(stored: bytes, size: int, payload: int) -> Header:
     except ValueError as error:
         raise StorageError(f"The file is damaged: its header cannot be read: {error}.") from error
     if len(text) != size:
-        raise StorageError("The file is damaged: its header has another length than announced.")
+        raise StorageError("The file is damaged: its header does not have the length announced.")
     parts = ("tensors", "segments", "same", "sizes", "metadata")
     kinds = (list, list, dict, dict, dict)
     if not isinstance(header, dict) or tuple(header) != parts:
-        raise StorageError(f"The file is damaged: its header is no object of {', '.join(parts)}.")
+        raise StorageError(
+            f"The file is damaged: its header is not an object of {', '.join(parts)}."
+        )
     for part, kind in zip(parts, kinds, strict=True):
         _require(isinstance(header[part], kind), part)
     rows = tuple(_checked_row(row) for row in header["tensors"])
@@ -230,7 +232,7 @@ def _checked_header(stored: bytes, size: int, payload: int) -> Header:
 
 def _require(holds: bool, part: str) -> None:
     if not holds:
-        raise StorageError(f"The file is damaged: {part!r} in its header is not as it should be.")
+        raise StorageError(f"The file is damaged: {part!r} in its header is invalid.")
 
 
 def _is_count(value: object) -> bool:
@@ -239,7 +241,9 @@ def _is_count(value: object) -> bool:
 
 def _checked_row(row: object) -> TensorRow:
     if not isinstance(row, list) or len(row) != 6:  # noqa: PLR2004 (fields of a row)
-        raise StorageError("The file is damaged: a tensor's row in its header has not 6 fields.")
+        raise StorageError(
+            "The file is damaged: a tensor's row in its header does not have 6 fields."
+        )
     name, dtype, stored, shape, codec, size = row
     _require(isinstance(name, str) and _is_count(size), "tensors")
     _require(isinstance(dtype, str) and dtype in WIDTHS, "tensors")
@@ -259,7 +263,9 @@ def _checked_segments(
     at = 0
     for segment in segments:
         if not isinstance(segment, list) or len(segment) != 2:  # noqa: PLR2004 (count and crc)
-            raise StorageError("The file is damaged: a segment in its header has not 2 fields.")
+            raise StorageError(
+                "The file is damaged: a segment in its header does not have 2 fields."
+            )
         count, crc = segment
         _require(_is_count(count) and _is_count(crc) and 0 < count <= len(rows) - at, "segments")
         yield count, sum(row.size_bytes for row in rows[at : at + count]), crc
@@ -272,13 +278,13 @@ def read_tensors(
 ) -> Iterator[tuple[TensorRow, BitTensor]]:
     """Yield every stored tensor with its row, in order.
 
-    Compiled loops read segments of some size in threads, ahead of the one that is asked for.
+    Compiled loops read large enough segments ahead, in threads.
 
     Args:
-        file: The file that `header` was read from.
+        file: The file from which `header` was read.
         header: Its header.
         max_bytes: The most bytes that all tensors together may take in memory; by default 1 MiB
-            and 4,096 times the file. A larger claim is refused before anything is decoded.
+            plus 4,096 times the file. A larger claim is refused before anything is decoded.
 
     Raises:
         StorageError: The tensors are damaged or larger than `max_bytes`.
@@ -323,7 +329,7 @@ def check_size(header: Header, rows: Sequence[TensorRow], max_bytes: int | None)
     """Check that the tensors of `rows` do not claim more memory than `max_bytes`.
 
     Raises:
-        StorageError: They do; by default more than 1 MiB and 4,096 times the file.
+        StorageError: They do; by default, more than 1 MiB plus 4,096 times the file.
     """
     limit = 4096 * header.size_bytes + (1 << 20) if max_bytes is None else max_bytes
     total = sum(row.count * WIDTHS[row.dtype] for row in rows)

@@ -1,4 +1,4 @@
-"""What is in a `.nncfx` file: one measured row per tensor."""
+"""Inspect a `.nncfx` file, with one measured row per tensor."""
 
 import os
 import zlib
@@ -13,18 +13,19 @@ from nncfx.storage.formats.tensor_file import TensorFile
 
 @dataclass(frozen=True, kw_only=True)
 class InspectRow:
-    """One tensor of a file, measured.
+    """Measurements of one tensor of a file.
 
     Attributes:
         name: Its `state_dict` key.
         shape: Its dimensions.
         dtype: Its number format, by safetensors name.
-        codec: How it is stored, `index+values`.
+        codec: Its codec, `index+values`.
         size_bytes: Its bytes in the file.
-        bits_per_weight: Those bytes in bits per element; 0.0 for an empty tensor.
-        checksum: The CRC-32 of its numbers, as safetensors has them: equal tensors, equal sums.
-        entropy_bits: The order-0 entropy of its values in bits per element: no code that
-            treats elements as independent is smaller, tables not counted.
+        bits_per_weight: Its size in bits per element; 0.0 for an empty tensor.
+        entropy_bits: The order-0 entropy of its values in bits per element: a lower bound for
+            codes that treat elements as independent, without their tables.
+        checksum: The CRC-32 of its numbers in the byte order of safetensors; equal tensors have
+            equal checksums.
     """
 
     name: str
@@ -40,7 +41,7 @@ class InspectRow:
 def inspect(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> list[InspectRow]:
     """Return one measured row per stored tensor of the file at `path`, in file order.
 
-    Tied tensors are stored, and listed, once.
+    Tied tensors are stored and listed once.
 
     Args:
         path: A file that `save` wrote.

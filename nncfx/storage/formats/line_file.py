@@ -1,7 +1,7 @@
-"""Files of JSON lines to which lines are appended, each on disk before the next is made.
+"""Append to files of JSON lines, with each line on disk before the next is appended.
 
-Such a file is known as ours before it is touched: a line without its end may be what a killed
-process left, which is cut off, or the whole of somebody else's file, which is not.
+A file is recognized as ours before it is changed, because a line without an end can be the torn
+line of a killed process, which is cut off, or all of a foreign file, which is left alone.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ from nncfx.untrusted import read_json
 @final
 @dataclass(frozen=True, kw_only=True)
 class LineFile:
-    """A file of lines as it was when it was read; it need not exist.
+    """A file of lines in the state in which it was read; it need not exist.
 
     Attributes:
-        path: Where it is, or will be.
-        lines: Those that have an end, without it.
-        torn: What stands behind them; the next line that is appended takes its place.
+        path: The path of the file.
+        lines: The complete lines, without line ends.
+        torn: The bytes after them, which the next appended line overwrites.
     """
 
     path: Path
@@ -31,10 +31,10 @@ class LineFile:
     torn: bytes
 
     def append(self, line: bytes) -> None:
-        """Write `line`, which has an end, behind the others, onto the disk; make the folder.
+        """Append `line`, which has a line end, and flush it to disk; create the folder if needed.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -50,14 +50,14 @@ def read_lines(path: Path) -> LineFile:
     """Return the file at `path`; it has no lines if it does not exist.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     lines, torn = whole_and_torn(path.read_bytes() if path.exists() else b"")
     return LineFile(path=path, lines=tuple(lines), torn=torn)
 
 
 def whole_and_torn(content: bytes) -> tuple[list[bytes], bytes]:
-    r"""Return the lines that have an end, without it, and what stands behind the last of them.
+    r"""Return the complete lines, without line ends, and the bytes after the last of them.
 
     >>> whole_and_torn(b'{"a": 1}\n{"b')
     ([b'{"a": 1}'], b'{"b')
@@ -67,7 +67,7 @@ def whole_and_torn(content: bytes) -> tuple[list[bytes], bytes]:
 
 
 def could_begin(line: bytes, beginning: bytes) -> bool:
-    """Say whether `line`, perhaps torn, is one of those that begin with `beginning`.
+    """Return whether `line`, possibly torn, could begin with `beginning`.
 
     >>> could_begin(b'{"for', b'{"format": "x"'), could_begin(b'[1, 2]', b'{"format": "x"')
     (True, False)
@@ -76,19 +76,19 @@ def could_begin(line: bytes, beginning: bytes) -> bool:
 
 
 def append_line(handle: int, size: int, line: bytes) -> int:
-    """Write `line` behind the first `size` bytes of an open file, onto the disk; return the size.
+    """Write `line` after the first `size` bytes of an open file, to disk; return the new size.
 
-    What stands behind them is what an earlier write left unfinished, and goes. So does, if it can,
-    what this one leaves when it fails.
+    Bytes after `size` come from an unfinished write and are removed. If this write fails, its
+    bytes are removed as well, if possible.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     os.ftruncate(handle, size)
     os.lseek(handle, size, os.SEEK_SET)
     try:
         left = memoryview(line)
-        while left:  # a disk that fills takes a part first
+        while left:  # a disk that is nearly full takes only a part
             left = left[os.write(handle, left) :]
         os.fsync(handle)
     except BaseException:
@@ -99,12 +99,12 @@ def append_line(handle: int, size: int, line: bytes) -> int:
 
 
 def json_line(line: bytes) -> Mapping[str, Any]:
-    """Return the JSON object that a line holds, made of finite numbers and not nested deeply.
+    """Return the JSON object in a line, which must have finite numbers and little nesting.
 
     Raises:
-        ValueError: it holds something else.
+        ValueError: the line holds something else.
     """
     found = read_json(line)
     if not isinstance(found, dict):
-        raise ValueError(f"{found!r:.60} is no object")  # noqa: TRY004 (of the value)
+        raise ValueError(f"{found!r:.60} is not an object")  # noqa: TRY004 (of the value)
     return found

@@ -1,7 +1,7 @@
-"""safetensors files to `.nncfx` and back, tensor by tensor and without torch.
+"""Convert safetensors files to `.nncfx` and back, tensor by tensor and without torch.
 
-The Rust library of safetensors reads a whole file into memory, or only formats that numpy has;
-this reads any format from a mapped file, one tensor at a time.
+The Rust library of safetensors reads a whole file into memory, or only formats that numpy
+supports; this module reads any format from a mapped file, one tensor at a time.
 
 Source: the README of safetensors, "Format".
 """
@@ -27,10 +27,10 @@ from nncfx.storage.formats.whole_file import SavedFile, naming, write_whole
 from nncfx.untrusted import read_json
 
 _LENGTH = struct.Struct("<Q")
-_LARGEST_HEADER = 100_000_000  # of safetensors itself
+_LARGEST_HEADER = 100_000_000  # the limit of safetensors itself
 _OURS = "nncfx"
 _PARTS = frozenset({"same", "sizes", "metadata"})
-"""The key of a safetensors file's metadata under which what only a `.nncfx` file has is kept."""
+"""The parts of a `.nncfx` file that a safetensors file keeps in its metadata, under `_OURS`."""
 
 
 def pack_safetensors(
@@ -42,24 +42,24 @@ def pack_safetensors(
 ) -> SavedFile:
     """Write the tensors of the safetensors file `source` as the `.nncfx` file `target`.
 
-    Lossless: the bits come back. The text metadata is kept. Beside the compressed bytes one
-    tensor is in memory at a time.
+    The conversion is lossless, bit for bit, and keeps the text metadata. In addition to the
+    compressed bytes, only one tensor is in memory at a time.
 
     Args:
         source: A safetensors file.
-        target: The file to write; one that exists is replaced.
+        target: The file to write; an existing file is replaced.
         signed_zeros: False writes -0.0 as 0.0, as in `save`.
-        mode: Of the codecs, as in `save`.
+        mode: The choice of codecs, as in `save`.
 
     Raises:
-        StorageError: `source` is no safetensors file or has a format that a `.nncfx` file
-            cannot hold, or `target` cannot be written.
+        StorageError: `source` is not a safetensors file or has a number format that a `.nncfx`
+            file cannot hold, or `target` cannot be written.
     """
     tensors = _Safetensors(source, signed_zeros=signed_zeros)
     text = dict(tensors.metadata)
     with naming(source):
         ours = _own(text.get(_OURS, "{}"))
-    if ours is None:  # of a checkpoint, which has its own under this name: it stays as it is
+    if ours is None:  # a checkpoint has its own metadata under this name, which stays as it is
         ours = {}
     else:
         text.pop(_OURS, None)
@@ -79,13 +79,13 @@ def unpack_safetensors(
 ) -> SavedFile:
     """Write the tensors of the `.nncfx` file `source` as the safetensors file `target`.
 
-    Tied tensors are written once under each of their names. What safetensors has no place for
-    (module sizes, metadata) stands as JSON in the text metadata under "nncfx", and
-    `pack_safetensors` takes it from there. One tensor is in memory at a time.
+    Tied tensors are written once under each of their names. Module sizes and metadata, for which
+    safetensors has no place, become JSON in the text metadata under "nncfx", from which
+    `pack_safetensors` restores them. One tensor is in memory at a time.
 
     Args:
         source: A `.nncfx` file.
-        target: The file to write; one that exists is replaced.
+        target: The file to write; an existing file is replaced.
         max_bytes: The most memory that one tensor may take, as in `TensorFile`.
 
     Raises:
@@ -124,18 +124,18 @@ def _text_metadata(file: TensorFile) -> dict[str, str]:
     if ours and _OURS in text:
         raise StorageError(
             "The file has shared tensors, sizes of modules or metadata, and a checkpoint's as "
-            f"well; both would stand under '{_OURS}'. Read it by nncfx.storage.TensorFile."
+            f"well; both would be stored under '{_OURS}'. Read it with nncfx.storage.TensorFile."
         )
     return text | ({_OURS: json.dumps(ours, separators=(",", ":"))} if ours else {})
 
 
 def _own(text: str) -> dict[str, Any] | None:
-    """Return what `unpack_safetensors` wrote for the container; None if others did."""
+    """Return the data that `unpack_safetensors` wrote for the container; None if it did not."""
     try:
         found = read_json(text)
     except ValueError as error:
         raise StorageError(
-            f"The metadata '{_OURS}' of the file is no JSON ({error}). Remove it."
+            f"The metadata '{_OURS}' of the file is not JSON ({error}). Remove it."
         ) from error
     if isinstance(found, dict) and found.keys() - _PARTS:
         return None
@@ -146,7 +146,7 @@ def _own(text: str) -> dict[str, Any] | None:
 
 @final
 class _Safetensors(Mapping[str, BitTensor]):
-    """The tensors of a safetensors file, each copied from the mapped file when it is asked for."""
+    """The tensors of a safetensors file, each copied from the mapped file on access."""
 
     def __init__(self, path: str | os.PathLike[str], *, signed_zeros: bool) -> None:
         self._path = path
@@ -159,7 +159,7 @@ class _Safetensors(Mapping[str, BitTensor]):
             ) from error
         header, self._begin = self._read_header()
         metadata = header.pop("__metadata__", {})
-        self._require(isinstance(metadata, dict), "its metadata is no object")
+        self._require(isinstance(metadata, dict), "its metadata is not an object")
         self.metadata: dict[str, str] = {key: str(value) for key, value in metadata.items()}
         self._entries = {name: self._checked(name, entry) for name, entry in header.items()}
         spans = sorted(span for _, _, span in self._entries.values())
@@ -171,7 +171,7 @@ class _Safetensors(Mapping[str, BitTensor]):
         )
 
     def leave_out(self, name: str) -> None:
-        """Forget the tensor `name`, of which another one is a copy."""
+        """Leave out the tensor `name`, a copy of another tensor."""
         self._require(self._entries.pop(name, None) is not None, f"it has no tensor {name!r}")
 
     @override
@@ -195,7 +195,8 @@ class _Safetensors(Mapping[str, BitTensor]):
     def _require(self, holds: bool, fault: str) -> None:
         if not holds:
             raise StorageError(
-                f"'{self._path}' is no safetensors file, or damaged: {fault}. Write it again."
+                f"'{self._path}' is not a safetensors file, or is damaged: {fault}. Write it "
+                "again."
             )
 
     def _read_header(self) -> tuple[dict[str, Any], int]:
@@ -211,13 +212,13 @@ class _Safetensors(Mapping[str, BitTensor]):
         except ValueError:
             header = None
         if not isinstance(header, dict):
-            self._require(holds=False, fault="its header is no JSON object")
+            self._require(holds=False, fault="its header is not a JSON object")
             header = {}
         return header, begin
 
     def _checked(self, name: str, entry: object) -> tuple[str, tuple[int, ...], tuple[int, int]]:
         keys = {"dtype", "shape", "data_offsets"}
-        fault = f"the entry of tensor {name!r} is not as it should be"
+        fault = f"the entry of tensor {name!r} is invalid"
         if not isinstance(entry, dict) or set(entry) != keys:
             self._require(holds=False, fault=fault)
             return "", (), (0, 0)

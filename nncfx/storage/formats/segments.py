@@ -1,7 +1,7 @@
-"""Segments of a `.nncfx` file: runs of tensors that share a checksum, and a context-coded stream.
+"""Read and write segments of a `.nncfx` file: consecutive tensors that share a checksum.
 
-The rows of a segment whose codec begins with `context` share one stream: each has a head of its
-own and then its share of the stream, see `nncfx.storage.context_coding`.
+The rows of a segment whose codec begins with `context` share one context-coded stream: each has a
+head and then its share of the stream; see `nncfx.storage.context_coding`.
 """
 
 import math
@@ -22,18 +22,18 @@ from nncfx.storage.context_coding.stream import ContextWriter, read_stream
 from nncfx.storage.context_coding.values import CONTEXT_CODECS, meaning_of, read_meaning, to_words
 
 CODECS: Final = (*tensor_codecs.CODECS, *CONTEXT_CODECS)
-"""The names of all codecs; those of contexts since version 3."""
+"""The names of all codecs; context codecs exist since version 3."""
 
 Mode = Literal["auto", "fast", "small"]
-"""Codecs that decode fastest, those that give the smallest file, or `auto`: the smallest file
-where numba is installed (the extra `nncfx[codec]`), and else the fast codecs."""
+"""`fast` decodes fastest and `small` gives the smallest file; `auto` is `small` if numba is
+installed (the extra `nncfx[codec]`), otherwise `fast`."""
 
 MODES: Final = ("auto", "fast", "small")
 
 _SEGMENT_BYTES: Final = 4096
 _STREAM_NUMBERS: Final = 1 << 19
-_HALVED_BYTES: Final = 768  # of the order-0 entropy of a tensor that two threads read
-_FEWEST: Final = 32  # numbers of a tensor that contexts are tried for
+_HALVED_BYTES: Final = 768  # the least order-0 entropy of a tensor that two threads read
+_FEWEST: Final = 32  # the fewest numbers of a tensor for which context coding is tried
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class TensorRow:
     Attributes:
         name: Its `state_dict` key.
         dtype: Its number format, by safetensors name.
-        stored: The format its numbers have in the file, `dtype` or an exact narrower one.
+        stored: The format of its numbers in the file, `dtype` or an exact narrower format.
         shape: Its dimensions.
         codec: `index+values`, see `tensor_codecs`, or `context+meaning`, see `values`.
         size_bytes: Its bytes in the file.
@@ -63,12 +63,12 @@ class TensorRow:
 
     @property
     def in_stream(self) -> bool:
-        """Return whether it shares a stream with others of its segment."""
+        """Return whether it is part of the stream of its segment."""
         return self.codec in CONTEXT_CODECS
 
     @property
     def since_version_3(self) -> bool:
-        """Return whether readers of version 2 do not know its codec."""
+        """Return whether its codec is unknown to readers of version 2."""
         return self.in_stream or self.codec.endswith("+split")
 
 
@@ -76,9 +76,9 @@ class Segment(NamedTuple):
     """Consecutive tensors.
 
     Attributes:
-        rows: Theirs.
-        data: Their bytes, joined.
-        has_halves: Readers of version 3 do not know how a tensor lies.
+        rows: The rows of the tensors.
+        data: Their concatenated bytes.
+        has_halves: Whether a tensor is in two lanes, which readers of version 3 do not know.
     """
 
     rows: list[TensorRow]
@@ -87,26 +87,25 @@ class Segment(NamedTuple):
 
     @property
     def version(self) -> int:
-        """Return the lowest version of the format, but 1, that has what is in it."""
+        """Return the lowest version of the format, at least 2, that supports the segment."""
         if self.has_halves:
             return 4
         return 3 if any(row.since_version_3 for row in self.rows) else 2
 
 
 def segments_of(tensors: Mapping[str, BitTensor], mode: Mode) -> Iterator[Segment]:
-    """Yield `tensors`, which may be read one at a time, as segments.
+    """Yield `tensors`, which are read one at a time, as segments.
 
-    A segment ends once it has 4,096 bytes; with a context-coded stream, once that has 2**19
-    numbers.
+    A segment ends once it has 4,096 bytes or, with a context-coded stream, 2**19 numbers.
 
     Raises:
-        ArgumentError: There is no such mode.
+        ArgumentError: The mode is unknown.
     """
     require_known("mode", mode, MODES)
     small = mode == "small" or (mode == "auto" and IS_COMPILED)
     run = _Run()
     for name in tensors:
-        # the mapping may read each tensor when asked: none is kept while the next one is read
+        # the mapping may read tensors on access, so do not keep one while the next is read
         run.add(name, tensors[name], small=small)
         if run.is_full:
             yield run.finish()
@@ -177,10 +176,10 @@ class _StreamWriter:
         return self._writer.has_halves
 
     def add(self, tensor: BitTensor, place: int) -> tuple[str, str] | None:
-        """Write `tensor`, the segment's number `place`; None if other codecs make it smaller.
+        """Write `tensor`, number `place` of the segment, unless other codecs make it smaller.
 
         Returns:
-            Its codec and the format of its words.
+            Its codec and the format of its words; None if it was not written.
         """
         meaning = meaning_of(tensor)
         if meaning is None:
@@ -198,13 +197,13 @@ class _StreamWriter:
         return meaning.codec, meaning.stored
 
     def finish(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the number and the bytes of each tensor that was written."""
+        """Yield the number and the bytes of each written tensor."""
         for (place, head), coded in zip(self._heads, self._writer.finish(), strict=True):
             yield place, head + coded.head + coded.words
 
 
 def _order0_bytes(integers: NDArray[np.signedinteger[Any]]) -> float:
-    """Return the order-0 entropy: where that is met, other codecs need not be tried."""
+    """Return the order-0 entropy; if context coding reaches it, other codecs are not tried."""
     low = int(integers.min(initial=0))
     span = int(integers.max(initial=0)) - low
     if span >= 1 << 16 or not integers.size:
@@ -218,10 +217,10 @@ def _order0_bytes(integers: NDArray[np.signedinteger[Any]]) -> float:
 def read_segment(
     data: bytes | memoryview, rows: Sequence[TensorRow]
 ) -> Iterator[tuple[TensorRow, BitTensor]]:
-    """Yield the tensors of `rows`, which are those of the segment `data`, one at a time.
+    """Yield the tensors of `rows`, the rows of the segment `data`, one at a time.
 
     Raises:
-        StorageError: They are damaged, or exceed the memory there is.
+        StorageError: They are damaged, or exceed the available memory.
     """
     source = ByteReader(data)
     payloads = [source.take(row.size_bytes) for row in rows]

@@ -20,20 +20,20 @@ _KEPT_NUMBERS = 1 << 19
 
 @final
 class TensorFile(Closing):
-    """The tensors of a file by name, each read from the mapped file when it is asked for.
+    """The tensors of a file by name, each read from the mapped file on access.
 
-    A tensor is decoded again at every read, and only its segment (itself, or neighbours of up
-    to 4,096 bytes) is read and checked. Beside the tensor that takes no more than
-    `decode_words` says. Where small tensors share a context-coded stream, the others of it are
-    decoded as well, and each is kept for its first read while no other stream is read. Close it,
-    or use it in a `with` statement.
+    A tensor is decoded again at every read, and only its segment (itself, or neighbours of up to
+    4,096 bytes) is read and checked. In addition to the tensor, this takes the memory that
+    `decode_words` states. If small tensors share a context-coded stream, the whole stream is
+    decoded, and each tensor is kept until its first read or until another stream is read. Close
+    the file, or use it in a `with` statement.
 
     Attributes:
-        names: The names of all tensors, in file order, then those of further names of tied ones.
+        names: The names of all tensors, in file order, followed by the aliases of tied tensors.
         rows: The rows of all stored tensors, in file order.
-        same: Further name of a tied tensor to the name it is stored under.
+        same: Alias of a tied tensor to the name under which it is stored.
         sizes: Module name to size attribute to value.
-        metadata: What was saved as metadata.
+        metadata: The saved metadata.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, max_bytes: int | None = None) -> None:
@@ -41,11 +41,11 @@ class TensorFile(Closing):
 
         Args:
             path: A file that `save` or `pack_safetensors` wrote.
-            max_bytes: The most memory that one tensor may take; by default 1 MiB and 4,096
+            max_bytes: The most memory that one tensor may take; by default 1 MiB plus 4,096
                 times the file.
 
         Raises:
-            StorageError: There is no such file, or its header is damaged or hostile.
+            StorageError: The file does not exist, or its header is damaged or hostile.
         """
         self._path = path
         self._file = open_file(path)
@@ -71,7 +71,7 @@ class TensorFile(Closing):
         """Return the tensor `name`.
 
         Raises:
-            StorageError: There is no such tensor, or it is damaged or too large.
+            StorageError: The tensor does not exist, or is damaged or too large.
         """
         with naming(self._path):
             return self._read(name)
@@ -93,7 +93,7 @@ class TensorFile(Closing):
         return self._kept.pop(row.name)
 
     def _read_stream(self, wanted: TensorRow, span: Span) -> dict[str, BitTensor]:
-        """Return the tensors of a stream, without what large ones `wanted` is not among."""
+        """Return the small tensors of a stream, and `wanted`."""
         rows = [row for row in span.rows if row.in_stream]
         needed = rows[: rows.index(wanted) + 1]
         small = list(itertools.takewhile(lambda row: row.count <= _KEPT_NUMBERS, rows))
@@ -104,7 +104,7 @@ class TensorFile(Closing):
         return {row.name: one for row, one in found if row == wanted or row.count <= _KEPT_NUMBERS}
 
     def stream(self) -> Iterator[tuple[TensorRow, BitTensor]]:
-        """Yield every stored tensor with its row in file order, tied ones once.
+        """Yield every stored tensor with its row in file order, tied tensors once.
 
         Raises:
             StorageError: A tensor is damaged, or all together are larger than `max_bytes`.
@@ -114,6 +114,6 @@ class TensorFile(Closing):
 
     @override
     def close(self) -> None:
-        """Close the file; it may be closed already."""
+        """Close the file; closing it again does nothing."""
         self._bytes.close()
         self._file.close()

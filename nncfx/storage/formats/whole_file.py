@@ -1,7 +1,7 @@
-"""The one way in which nncfx writes files: whole and on disk, or not at all; and files to read.
+"""Write files atomically and durably, as all of nncfx does, and read files.
 
-A file is written under a temporary name beside its own, fsync'ed and renamed, and its folder is
-fsync'ed. So a reader sees the old file or the new one, whatever happens to process or machine.
+A file is written under a temporary name in the same folder, fsync'ed and renamed, and its folder
+is fsync'ed. So a reader sees the old file or the new file, even if the process or machine fails.
 """
 
 import contextlib
@@ -22,25 +22,25 @@ from nncfx.json_codec import load_object
 from nncfx.locks import lock
 
 _UNSYNCED: Final = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
-"""What file systems say that cannot fsync folders, and systems that cannot open them."""
+"""Errors of file systems that cannot fsync folders, and of systems that cannot open them."""
 
 _NAMED: Final = 10
-"""So many files of a folder are named in a message."""
+"""How many files of a folder a message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SavedFile:
-    """A file that was written: where, and its size on disk in bytes."""
+    """A file that was written: its path and its size on disk in bytes."""
 
     path: Path
     size_bytes: int
 
 
 def check_source(path: Path) -> None:
-    """Refuse a `path` where no file is.
+    """Refuse a `path` that is not a file.
 
     Raises:
-        StorageError: there is nothing, or a folder, whose files are named.
+        StorageError: nothing is there, or a folder, whose files the message names.
     """
     if path.is_dir():
         names = sorted(one.name for one in path.iterdir() if one.is_file())
@@ -54,7 +54,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     """Return the file at `path`, open for reading.
 
     Raises:
-        StorageError: It cannot be read.
+        StorageError: The file cannot be read.
     """
     try:
         return Path(path).open("rb")
@@ -64,7 +64,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Let errors in the block name `path`, where what reads its bytes can say "the file" only."""
+    """Replace "the file" by `path` in errors of the block, whose code does not know the path."""
     try:
         yield
     except StorageError as error:
@@ -76,7 +76,7 @@ def read_text(path: str | Path) -> str:
     """Return the text of the UTF-8 file at `path`.
 
     Raises:
-        StorageError: There is no such file, or it is not UTF-8 text.
+        StorageError: The file cannot be read, or is not UTF-8 text.
     """
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -94,13 +94,13 @@ def read_object(path: str | Path, what: str) -> dict[str, Any]:
     """Return the JSON object in the file at `path`; `what` and the path name it in messages.
 
     Raises:
-        StorageError: There is no such file, or it holds something else.
+        StorageError: The file cannot be read, or holds something else.
     """
     return load_object(read_text(path), f"{what} '{path}'")
 
 
 def check_destination(path: str | os.PathLike[str]) -> None:
-    """Refuse what a file called `path` would stand in place of.
+    """Refuse a `path` that is a folder or a device.
 
     Raises:
         StorageError: A folder or a device is there.
@@ -113,10 +113,10 @@ def check_destination(path: str | os.PathLike[str]) -> None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Refuse a `path` that `writing` could not write to; its folders are made.
+    """Refuse a `path` to which `writing` could not write; create its folders.
 
     Raises:
-        StorageError: A folder or a device is there, or no file can be made beside it.
+        StorageError: A folder or a device is there, or no file can be created in its folder.
     """
     target = Path(path)
     check_destination(target)
@@ -125,7 +125,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> SavedFile:
-    """Write `parts` to `path` as `writing` does; each is asked for when the one before is written.
+    """Write `parts` to `path` by `writing`; each part is requested after the previous is written.
 
     Raises:
         StorageError: the file cannot be written.
@@ -136,24 +136,24 @@ def write_whole(path: Path, parts: Iterable[bytes | memoryview]) -> SavedFile:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """Write `text` in UTF-8 to `path` by way of a temporary name and return the path.
+    """Write `text` in UTF-8 to `path` under a temporary name first, and return the path.
 
-    Missing folders are made. A reader sees the old file or the new one, never a part.
+    Missing folders are created. A reader sees the old file or the new file, never a part.
 
     Raises:
-        StorageError: The folder cannot be made or written to.
+        StorageError: The folder cannot be created or written to.
     """
     return write_whole(Path(path), [text.encode()]).path
 
 
 @contextlib.contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary name to write a file under; after the body it stands at `path`, on disk.
+    """Yield a temporary path for a file, which is moved to `path`, on disk, after the body.
 
-    Missing folders are made. Processes that write the same path do so one after the other. A body
-    that raises leaves what was there before. What a killed process leaves under the temporary
-    name, the next one to write this path takes over. The file may be read and written by those
-    who may the one before, else by those whom the umask lets.
+    Missing folders are created. Processes that write the same path take turns. If the body raises,
+    the previous file stays. The next process to write this path reuses the temporary file that a
+    killed process left. The file keeps the permissions of the previous file; a new file has those
+    of the umask.
 
     Raises:
         StorageError: the file cannot be written.
@@ -162,29 +162,29 @@ def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
     check_destination(target)
     with _told(target), making(target.parent):
         draft = target.with_name(f".{target.name}.part")
-        # a file apart: safetensors writes another one, and renames that onto the draft
+        # a separate file, because safetensors renames another file onto the draft
         lock = target.with_name(f".{target.name}.lock")
         with _claimed(lock, lambda: os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)):
             try:
                 mode = _mode(target, lock)
                 yield draft
-                draft.chmod(mode)  # libraries write files of their own, some for the owner alone
+                draft.chmod(mode)  # some libraries create files that only the owner can read
                 sync(draft)
                 draft.replace(target)
             except BaseException:
                 draft.unlink(missing_ok=True)
                 raise
             finally:
-                with contextlib.suppress(OSError):  # Windows keeps what is open
+                with contextlib.suppress(OSError):  # Windows cannot delete open files
                     lock.unlink()
             sync(target.parent)
 
 
 @contextlib.contextmanager
 def writing_files(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give an empty folder for a file called as `path` and others beside it; see `writing`.
+    """Yield an empty folder for a file with the name of `path` and further files; see `writing`.
 
-    After the body they stand in the folder of `path`, the file called as `path` last.
+    After the body they are moved to the folder of `path`, the file with the name of `path` last.
 
     Raises:
         StorageError: a file cannot be written.
@@ -211,20 +211,20 @@ def writing_files(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def making(folder: Path) -> Iterator[None]:
-    """Make `folder` and those above it; a body that raises leaves none of them without content."""
+    """Create `folder` and its parents; if the body raises, remove new folders that are empty."""
     made = [one for one in (folder, *folder.parents) if not one.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     except BaseException:
-        with contextlib.suppress(OSError):  # one that holds something stays, and those above
+        with contextlib.suppress(OSError):  # a folder with content stays, and its parents
             for one in made:
                 one.rmdir()
         raise
 
 
 def sync(path: Path) -> None:
-    """See the content of a file, or the names in a folder, onto the disk."""
+    """Flush the content of a file, or the names in a folder, to disk."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError as error:
@@ -255,12 +255,12 @@ def _told(target: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _claimed(draft: Path, opened: Callable[[], int]) -> Iterator[None]:
-    """Hold a lock on the file or folder `draft`, which ends with the process."""
+    """Hold a lock on the file or folder `draft`; the lock ends with the process."""
     while True:
         handle = opened()
         try:
             lock(handle, wait=True)
-            # else the one who held the lock before has renamed or removed it
+            # otherwise the previous holder of the lock has renamed or removed it
             if _is_open(draft, handle):
                 yield
                 return
@@ -269,7 +269,7 @@ def _claimed(draft: Path, opened: Callable[[], int]) -> Iterator[None]:
 
 
 def _mode(target: Path, draft: Path) -> int:
-    """Return who may read and write: as of the file that is there, else as of the new draft."""
+    """Return the read and write permissions of the existing file or, without one, of the draft."""
     return (target if target.exists() else draft).stat().st_mode & 0o666
 
 

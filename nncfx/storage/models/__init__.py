@@ -1,1 +1,1 @@
-"""Models in files: the torch edge of the formats."""
+"""Read and write models as files: the part of storage that uses torch."""

@@ -1,4 +1,4 @@
-"""What `nncfx.save` writes: a safetensors file with a JSON text in its metadata."""
+"""Checkpoints of `nncfx.save`: safetensors files with a JSON text in their metadata."""
 
 import base64
 import functools
@@ -29,23 +29,23 @@ from nncfx.untrusted import inflate, read_json
 FORMAT: Final = "nncfx.checkpoint"
 VERSION: Final = 3
 KEY: Final = "nncfx"
-"""The key of the file's metadata under which a JSON text stands."""
+"""The key of the JSON text in the file's metadata."""
 
 _TABLES: Final = frozenset({"packed", "sizes", "structure"})
-"""What grows with the model: JSON as well, but in a zlib stream, a tenth as long, in base64."""
+"""JSON tables that grow with the model, stored as a zlib stream in base64, a tenth as long."""
 _LARGEST: Final = 100_000_000
-"""Bytes of JSON that are read: as many as safetensors allows for a whole header."""
+"""The most bytes of JSON that are read; safetensors allows as many for a whole header."""
 
 _FEW: Final = 128
 """Bytes; the entry of a packed tensor takes about as many."""
 _READABLE: Final = (1, 2, 3)
-"""Version 1 has floats only and nothing of thinned models, 2 no stream of tables."""
+"""Version 1 has only floats and no thinned models, version 2 no stream of tables."""
 
 
 def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dict[str, Any]:
-    """Put several integers of few bits into a byte, in place; return what they were by name.
+    """Pack several integers of few bits into a byte, in place; return their descriptions by name.
 
-    Zero points of the same bits are packed as well where that saves more than it takes to say.
+    Zero points of the same bits are packed as well if that saves more than its description takes.
     """
     packed = {}
     for weight, one in integers.items():
@@ -58,7 +58,9 @@ def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dic
             entry = {"shape": list(values.shape), "signed": signed}
             if name != weight:
                 again = unpack_integers(bytes_, one["bits"], tuple(values.shape), signed=signed)
-                if len(bytes_) < _FEW or not torch.equal(again, values):  # beyond the grid
+                if len(bytes_) < _FEW or not torch.equal(
+                    again, values
+                ):  # zero points beyond the grid
                     continue
                 entry["bits"] = one["bits"]
             packed[name], tensors[name] = entry, bytes_
@@ -66,12 +68,13 @@ def pack_tensors(tensors: dict[str, Tensor], integers: Mapping[str, Any]) -> dic
 
 
 def as_metadata(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return the metadata of the file that `description` tells of.
+    """Return `description` as the metadata of a file.
 
-    It is one text, since safetensors writes several in an order that changes from run to run.
+    It is a single text, because safetensors writes several texts in an order that varies from run
+    to run.
 
     Raises:
-        StorageError: it is longer than what is read.
+        StorageError: it is longer than a reader accepts.
     """
     short = {key: value for key, value in description.items() if key not in _TABLES}
     tables = json.dumps({key: description[key] for key in sorted(_TABLES)}, separators=(",", ":"))
@@ -88,10 +91,10 @@ def read_description(path: Path) -> dict[str, Any]:
     """Return the JSON object of the file at `path`.
 
     Raises:
-        StorageError: it is no safetensors file, or not one of ours, or of a later version.
+        StorageError: it is not a safetensors file, not a checkpoint, or of a later version.
     """
     try:
-        with path.open("rb"):  # safetensors says of a file that may not be read that it is absent
+        with path.open("rb"):  # safetensors would report an unreadable file as absent
             pass
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -108,8 +111,8 @@ def read_description(path: Path) -> dict[str, Any]:
         training = ""
         if zipfile.is_zipfile(path):
             training = (
-                " It may be the state of a training (resumable_epochs, Training), from which its "
-                "own script goes on: start that again."
+                " It may be the state of a training (resumable_epochs, Training), which its own "
+                "script continues: start that again."
             )
         raise StorageError(
             f"'{path}' cannot be read as a checkpoint: {kinds}{error}. Give a file that "
@@ -117,8 +120,8 @@ def read_description(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise StorageError(
-            f"'{path}' is a safetensors file, but no checkpoint of nncfx: its metadata says no "
-            "config. Load it with safetensors and model.load_state_dict."
+            f"'{path}' is a safetensors file, but not a checkpoint of nncfx: its metadata says "
+            "no config. Load it with safetensors and model.load_state_dict."
         )
     return check_description(found, path)
 
@@ -127,12 +130,12 @@ def _tables(text: object) -> dict[str, Any]:
     stream = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
     tables = read_json(inflate(stream, _LARGEST))
     if not isinstance(tables, dict) or tables.keys() != _TABLES:
-        raise ValueError("its tables are not as they should be")
+        raise ValueError("its tables are invalid")
     return tables
 
 
 def _check_version(found: Mapping[str, Any], path: Path) -> object:
-    """Return the version, before what only it says how to read."""
+    """Return the version, which determines how to read the rest."""
     version = found.get("version")
     if version not in _READABLE:
         raise StorageError(
@@ -145,10 +148,10 @@ def _check_version(found: Mapping[str, Any], path: Path) -> object:
 def check_description(
     found: dict[str, Any], path: Path, needed: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return what the checkpoint at `path` says of itself, if this version can read it.
+    """Return `found`, the description of the checkpoint at `path`, if this version can read it.
 
     Raises:
-        StorageError: it is of a later version, or lacks something, be it what is `needed`.
+        StorageError: it is of a later version, or lacks an entry, possibly one of `needed`.
     """
     version = _check_version(found, path)
     wanted = {"config", "controller", "shared", *needed}
@@ -161,12 +164,14 @@ def check_description(
         if name == "sizes" and isinstance(found[name], dict):
             tables += found[name].values()
         if not all(isinstance(one, dict) for one in tables):
-            raise StorageError(f"'{path}' is damaged: its {name} are no object. Write it again.")
+            raise StorageError(
+                f"'{path}' is damaged: its {name} are not an object. Write it again."
+            )
     return found
 
 
 def stored_checkpoint(path: Path, description: Mapping[str, Any]) -> StoredModel:
-    """Return the model in the file at `path`; its tensors are read when asked for.
+    """Return the model in the file at `path`; its tensors are read on demand.
 
     Raises:
         StorageError: the file is damaged.
@@ -188,7 +193,7 @@ def stored_checkpoint(path: Path, description: Mapping[str, Any]) -> StoredModel
 def read_floats(
     path: Path, description: Mapping[str, Any], *, borrowed: Collection[str] = ()
 ) -> dict[str, Tensor]:
-    """Return the tensors of a file by every name, in floats; see `read_checkpoint`."""
+    """Return the tensors of a file by every name, as floats; see `read_checkpoint`."""
     found = read_checkpoint(path, description, floats=True, borrowed=borrowed)
     return {name: one for name, one in found.items() if isinstance(one, Tensor)}
 
@@ -212,7 +217,7 @@ def _formats(
 
 def _size(value: object) -> int:
     if not isinstance(value, int) or value < 0:
-        raise TypeError(f"{value!r} is no size")
+        raise TypeError(f"{value!r} is not a size")
     return value
 
 
@@ -221,13 +226,13 @@ def read_checkpoint(
 ) -> dict[str, Tensor | IntegerTensor]:
     """Return the tensors of a file by every name; quantized weights as integers, or as `floats`.
 
-    Those that are `borrowed` lie in the mapped file: to be copied from, at once.
+    Tensors named in `borrowed` stay in the mapped file, and must be copied right away.
 
     Raises:
         StorageError: the file is damaged.
     """
     try:
-        # in torch's memory: at the odd addresses of a file, kernels sum in another order
+        # copied to torch's memory: at unaligned addresses of a file, kernels sum in another order
         shared = description["shared"].items()
         lent = set(borrowed) - {of for name, of in shared if name not in borrowed}
         found = load_file(path).items()

@@ -1,4 +1,4 @@
-"""Tables of sixteen values, to which weights of four bits are rounded."""
+"""Tables of sixteen values to which 4-bit weights are rounded."""
 
 from functools import cache
 from typing import Final
@@ -18,7 +18,7 @@ CODEBOOKS: Final[dict[str, tuple[float, ...]]] = {
         *(-0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0),
     ),
 }
-"""Values in ascending order, by format; the largest is the last.
+"""Values by format, in ascending order; the largest is the last.
 
 Source: Dettmers et al. 2023, QLoRA, appendix E; OCP Microscaling Formats 1.0, table 5.
 """
@@ -26,13 +26,13 @@ Source: Dettmers et al. 2023, QLoRA, appendix E; OCP Microscaling Formats 1.0, t
 
 @cache
 def _tables(name: str) -> tuple[Tensor, Tensor]:
-    """Return the values, and the ends between neighbours, in float32."""
+    """Return the values, and the midpoints between neighbours, in float32."""
     values = torch.tensor(CODEBOOKS[name], dtype=torch.float32, device="cpu")
     return values, (values[1:] + values[:-1]) / 2
 
 
 def nearest_codes(x: Tensor, name: str) -> Tensor:
-    """Return the place of the nearest value in a table, int64; ties go to the smaller value.
+    """Return the index of the nearest value in a table, int64; ties go to the smaller value.
 
     >>> nearest_codes(torch.tensor([-9.0, 0.1, 2.4, 7.0]), "float4_e2m1")
     tensor([ 0,  8, 12, 15])
@@ -41,7 +41,7 @@ def nearest_codes(x: Tensor, name: str) -> Tensor:
 
 
 def from_codes(codes: Tensor, name: str, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return the values at places of a table.
+    """Return the values at indices of a table.
 
     >>> from_codes(torch.tensor([0, 12]), "float4_e2m1")
     tensor([-6.,  2.])

@@ -1,4 +1,4 @@
-"""Quantized tensors as their integers, scales and zero points; and several integers in a byte."""
+"""Represent quantized tensors by integers, scales and zero points, and pack integers in bytes."""
 
 import math
 from collections.abc import Mapping
@@ -19,18 +19,18 @@ _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IntegerTensor:
-    """A tensor on a grid: `dequantize()` is `(values - zero_point) * scale`, or of a table.
+    """A tensor on a grid: `dequantize()` is `(values - zero_point) * scale`, or a table lookup.
 
     Attributes:
         values: The integers in the tensor's shape: int8, uint8, int16, uint16; or float8.
         scale: The distance of two neighbours on the grid: a scalar, one per index of `axis`, or
             one per group.
-        zero_point: The integer that stands for 0, shaped as `scale`, int32.
-        bits: How many of each integer are used, in 2 to 16.
-        axis: The axis that has a scale for each index; None for one in all, or for groups.
-        group: So many consecutive elements along the last axis share a scale.
-        columns: Groups lie along the axis before the last one.
-        codebook: The table (`codebooks.CODEBOOKS`) in which the values are places, if any.
+        zero_point: The integer that represents 0, in the shape of `scale`, int32.
+        bits: How many bits of each integer are used, from 2 to 16.
+        axis: The axis with a scale per index; None for a single scale or for groups.
+        group: How many consecutive elements along the last axis share a scale.
+        columns: Whether groups lie along the second-to-last axis.
+        codebook: The table (`codebooks.CODEBOOKS`) of which the values are indices, if any.
         dtype: Of the floating-point tensor.
     """
 
@@ -71,7 +71,7 @@ class IntegerTensor:
         return (numbers - zero.to(scale.dtype)) * scale
 
     def described(self) -> dict[str, Any]:
-        """Return what JSON needs to hold beside the three tensors; `from_parts` is the inverse."""
+        """Return the JSON values that describe the three tensors; `from_parts` is the inverse."""
         given: dict[str, int | str | None] = {
             "axis": self.axis,
             "group": self.group,
@@ -86,10 +86,10 @@ class IntegerTensor:
     def from_parts(
         cls, values: Tensor, scale: Tensor, zero_point: Tensor | None, described: Mapping[str, Any]
     ) -> "IntegerTensor":
-        """Return the tensor that `described` tells about; no `zero_point` is 0 everywhere.
+        """Return the tensor that `described` describes; without `zero_point`, it is 0 everywhere.
 
         Raises:
-            StorageError: the parts do not fit together.
+            StorageError: the parts are inconsistent.
         """
         try:
             zero = torch.zeros_like(scale) if zero_point is None else zero_point
@@ -131,14 +131,14 @@ class IntegerTensor:
 def integers_of(tensors: Mapping[str, Tensor], described: object) -> dict[str, IntegerTensor]:
     """Return the integers among the `tensors` of a file, by name.
 
-    `described` has by name what `IntegerTensor.described` returned, with the names of `scale` and
-    `zero_point`.
+    `described` maps each name to the result of `IntegerTensor.described`, with the names of
+    `scale` and `zero_point`.
 
     Raises:
-        StorageError: a tensor is missing, or parts do not fit together.
+        StorageError: a tensor is missing, or parts are inconsistent.
     """
     if not isinstance(described, Mapping):
-        raise StorageError("The file is damaged: its integers are no table. Write it again.")
+        raise StorageError("The file is damaged: its integers are not a table. Write it again.")
     found = {}
     for name, one in described.items():
         try:
@@ -156,13 +156,13 @@ def _whole(value: object) -> int | None:
 
 
 def pack_integers(values: Tensor, bits: int) -> Tensor | None:
-    """Return integers of few bits as bytes, several in one; None if each takes a byte or more.
+    """Return integers of few bits packed into bytes; None if each takes a byte or more.
 
-    The first integer has the lowest bits of a byte; what is left over of the last byte is 0.
+    The first integer is in the lowest bits of a byte; unused bits of the last byte are 0.
 
     Args:
         values: int8 or uint8, any shape.
-        bits: How many of each are used, 2 or more; 3 take as much as 4.
+        bits: How many bits of each are used, 2 or more; 3 bits take as much space as 4.
 
     >>> pack_integers(torch.tensor([1, -1, 2], dtype=torch.int8), 4)
     tensor([241,   2], dtype=torch.uint8)
@@ -183,7 +183,7 @@ def unpack_integers(packed: Tensor, bits: int, shape: tuple[int, ...], *, signed
     """Return the integers that `pack_integers` packed, in `shape`.
 
     Raises:
-        StorageError: there are more or fewer of them.
+        StorageError: the number of bytes does not fit `shape`.
     """
     width = next((one for one in _WIDTHS if one >= bits), _BYTE)
     count = math.prod(shape)

@@ -1,4 +1,4 @@
-"""Models as `.nncfx` files: the torch edge of the container."""
+"""Save and load models as `.nncfx` files."""
 
 import importlib
 import os
@@ -39,7 +39,7 @@ _OF_OTHERS: Final = {
 
 _RECIPES: Final = "thin_recipes"
 _STRUCTURE: Final = "nncfx.structure"
-"""The keys of a file's metadata under which stands how the model differs from a dense one."""
+"""The keys of a file's metadata that describe how the model differs from a dense one."""
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -59,7 +59,7 @@ class _Structures(Protocol):
 
 
 def _structures() -> _Structures:
-    """Return the module that knows of hooks and of recipes; it lies above."""
+    """Return the module that handles hooks and recipes, which is in a higher layer."""
     return cast("_Structures", importlib.import_module("nncfx.thinning.files.model_structure"))
 
 
@@ -72,36 +72,36 @@ def save(
     mode: Mode = "auto",
     metadata: Mapping[str, object] | None = None,
 ) -> SavedFile:
-    """Write `model`, as far as it has been compressed, to `path` and return the file's size.
+    """Write `model`, in its current state of compression, to `path` and return the file's size.
 
-    Every tensor of the `state_dict` is written under the codec that makes it smallest, without
-    loss: `load` gives the same numbers, bit for bit (of -0.0, see `signed_zeros`). Tied tensors
-    are written once. What thinning and quantizing changed beside tensors goes along, so that
-    `load` makes the model of a fresh dense one. The file appears whole or not at all.
+    Every tensor of the `state_dict` is written by the codec that makes it smallest, without loss:
+    `load` returns the same numbers, bit for bit (for -0.0, see `signed_zeros`). Tied tensors are
+    written once. The file also describes the changes of thinning and quantization, so `load` can
+    rebuild the model from a fresh dense one. The file appears whole or not at all.
 
-    A quantized weight is written as its integers; `load` puts in its place the number that each
-    stands for, so that outputs are the same bits. What other hooks make of weights, such as
-    masks, is written as the weights.
+    A quantized weight is written as integers; `load` replaces them by the numbers that they
+    represent, so outputs are bitwise the same. Other hooks, such as masks, are applied to the
+    weights that are written.
 
     Args:
-        path: The file; one that exists is replaced.
+        path: The file; an existing file is replaced.
         model: Any model, also wrapped or thinned, on any device but `meta`.
-        signed_zeros: True keeps -0.0 apart from 0.0. Weights that were masked by multiplication
-            are full of it, and their signs can double the file; by default it becomes 0.0.
-        integers: False writes quantized weights as the floats that training would continue with,
-            and the grids that are learned as such.
+        signed_zeros: True keeps -0.0 distinct from 0.0. Weights masked by multiplication contain
+            many -0.0, whose signs can double the file; by default they become 0.0.
+        integers: False writes quantized weights as the floats from which training would continue,
+            and the parameters of learned grids.
         mode: `small` codes each integer in the context of its neighbours: files are some 10 %
-            smaller and numba (`pip install nncfx[codec]`) reads about 10 to 30 M weights a
-            second, but plain Python 10,000. `fast` reads 100 M and more, and needs only numpy.
-            `auto` is `small` where numba is installed.
-        metadata: Anything JSON has, by name; `inspect` and `load` leave it alone.
+            smaller, and numba (`pip install nncfx[codec]`) reads about 10 to 30 M weights per
+            second, but plain Python only 10,000. `fast` reads 100 M and more, and needs only
+            numpy. `auto` is `small` if numba is installed, otherwise `fast`.
+        metadata: Any JSON values by name; `inspect` and `load` ignore them.
 
     Raises:
-        StorageError: The model is sharded or offloaded, its state holds something that is no
-            plain dense tensor, a hook changes activations and is no quantizer, or the file cannot
-            be written.
-        ArgumentError: `model` is no module, `metadata` has a key of ours, or `path` has the
-            ending of another format.
+        StorageError: The model is sharded or offloaded, its state holds something other than
+            plain dense tensors, a hook other than a quantizer changes activations, or the file
+            cannot be written.
+        ArgumentError: `model` is not a module, `metadata` has a reserved key, or `path` has the
+            suffix of another format.
     """
     writer = _OF_OTHERS.get(Path(str(path)).suffix)
     if writer is not None:
@@ -126,8 +126,8 @@ def file_bytes(
     """Return the bytes of the file that `save` writes with the same arguments."""
     if not isinstance(model, nn.Module):
         raise ArgumentError(
-            f"save takes a path and then the nn.Module, which is a {type(model).__name__} here. "
-            "Write save(path, model)."
+            f"save takes a path and then an nn.Module, not a {type(model).__name__}. Write "
+            "save(path, model)."
         )
     require_whole(model, "saved", StorageError)
     if metadata and _STRUCTURE in metadata:
@@ -165,16 +165,16 @@ def _contents(
 def load(
     path: str | os.PathLike[str], model: ModelT, *, dtype: torch.dtype | None = None
 ) -> ModelT:
-    """Fill `model` with what the file at `path` holds and return it.
+    """Load the file at `path` into `model` and return it.
 
-    A file of a compressed model goes into a model of the original class and sizes: its modules
-    are set to the sizes in the file and its tensors to the shapes, if these fit together and
-    nothing grows; batch norms that were folded go; it is wrapped, and quantizers hang in it.
-    Parameters and buffers stay the same objects and keep their device. A model that is wrapped
-    with equal hooks already is filled.
+    A compressed model is loaded into a model of the original class and sizes: its modules get the
+    sizes in the file and its tensors the shapes, if these are consistent and nothing grows; folded
+    batch norms are removed; the model is wrapped, and quantizers are inserted. Parameters and
+    buffers stay the same objects and keep their device. A model that is already wrapped with equal
+    hooks is only filled.
 
-    Where modules became graphs, since their code held widths, `model` stays as it is and a new
-    one is returned.
+    If modules became graphs, because their code contained widths, `model` does not change and a
+    new model is returned.
 
     Args:
         path: A file that `save` wrote.
@@ -182,11 +182,11 @@ def load(
         dtype: Cast floating tensors to this; by default each has the format of the file.
 
     Raises:
-        StorageError: The file is not there, damaged or hostile, or of another model; then the
+        StorageError: The file is missing, damaged, hostile, or of another model; then the
             message lists missing, unexpected and reshaped tensors.
-        ThinningError: Its recipes are of another model.
+        ThinningError: The recipes belong to another model.
         TracingError: The model cannot be traced, or its hooks need inputs that the file cannot
-            describe: `nncfx.load` takes example_inputs.
+            describe; `nncfx.load` takes example_inputs.
     """
     require_values(model, "loaded into", StorageError)
     with naming(path):
@@ -194,10 +194,10 @@ def load(
 
 
 def stored_model(path: str | os.PathLike[str]) -> StoredModel:
-    """Return the model in the file at `path`; its tensors are read when asked for.
+    """Return the model in the file at `path`; its tensors are read on demand.
 
     Raises:
-        StorageError: The file is not there, damaged or hostile.
+        StorageError: The file is missing, damaged or hostile.
     """
     with open_file(path) as file:
         header = read_header(file)
@@ -205,7 +205,7 @@ def stored_model(path: str | os.PathLike[str]) -> StoredModel:
     integers = structure.get("integers", {})
 
     def read() -> dict[str, Tensor]:
-        # what there is has been compared with the model by now
+        # the sizes have been compared with the model by now
         bound = sum(row.count * WIDTHS[row.dtype] for row in header.rows)
         with open_file(path) as file:
             bits = read_tensors(file, read_header(file), max_bytes=bound)
@@ -226,7 +226,9 @@ def stored_model(path: str | os.PathLike[str]) -> StoredModel:
 def _structure(metadata: Mapping[str, Any]) -> dict[str, Any]:
     structure = metadata.get(_STRUCTURE, {})
     if not isinstance(structure, dict) or not isinstance(structure.get("integers", {}), dict):
-        raise StorageError(f"The file is damaged: its '{_STRUCTURE}' is no object. Save it again.")
+        raise StorageError(
+            f"The file is damaged: its '{_STRUCTURE}' is not an object. Save it again."
+        )
     recipes = metadata.get(_RECIPES)
     return {**structure, _RECIPES: recipes} if recipes else structure
 
@@ -242,7 +244,7 @@ def _format(integers: Mapping[str, Any], name: str, dtype: str) -> str:
 def _whole(
     tensors: dict[str, Tensor], header: Header, integers: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """Return all tensors by every name, in floats."""
+    """Return all tensors by every name, as floats."""
     tensors |= {name: one.dequantize() for name, one in integers_of(tensors, integers).items()}
     return tensors | {name: tensors[first] for name, first in header.same.items()}
 
@@ -277,12 +279,12 @@ def load_state(
     """Return the tensors of the file at `path` by `state_dict` key, without a model.
 
     Args:
-        path: A file that `save` wrote, or `nncfx.save`.
-        names: Only these; the others are not read.
-        max_bytes: The most memory the tensors may take, with `names` each; by default 1 MiB and
-            4,096 times the file.
-        integers: Return quantized weights as `IntegerTensor`, with scale and zero point, and
-            never as floats.
+        path: A file that `save` or `nncfx.save` wrote.
+        names: The tensors to read; by default all.
+        max_bytes: The most memory that the tensors may take, or each tensor with `names`; by
+            default 1 MiB plus 4,096 times the file.
+        integers: Whether to return quantized weights as `IntegerTensor`, with scale and zero
+            point, instead of floats.
 
     Raises:
         StorageError: The file is damaged, hostile, lacks one of `names`, or is larger in memory

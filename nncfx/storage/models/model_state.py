@@ -1,4 +1,4 @@
-"""What a file holds of the state of a model."""
+"""Select the part of a model's state that a file holds."""
 
 from typing import Any, Final
 
@@ -6,16 +6,16 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 _EXTRA: Final = "_extra_state"
-"""The last part of the key of what a module's `get_extra_state` returns."""
+"""The last part of the key of a module's extra state (`get_extra_state`)."""
 
 
 def model_state(model: nn.Module, *, keep_vars: bool = False) -> dict[str, Any]:
-    """Return the `state_dict` of `model`, without what its class notes there for its own loader.
+    """Return the `state_dict` of `model`, without values that its class adds for its own loader.
 
-    A class that overrides `state_dict` may add values of no module, such as the settings that it
-    was built with; one that writes its weight there by its name writes a parametrized weight a
-    second time. Extra state of modules stays, whatever it is. With `keep_vars`, parameters and
-    buffers themselves are in it, not detached.
+    A class that overrides `state_dict` can add values that belong to no module, such as its
+    settings; if it adds its weight by name, a parametrized weight appears twice. Extra state of
+    modules always stays. With `keep_vars`, the result holds parameters and buffers themselves
+    instead of detached tensors.
     """
     state = model.state_dict(keep_vars=keep_vars)
     computed = {

@@ -1,9 +1,9 @@
-"""The sizes that modules keep beside their tensors: read them, and set them together.
+"""Read the sizes that modules keep in attributes, and set them together with their tensors.
 
 A thinned model is the original class with fewer channels: its tensors are smaller, and so are
 the integers (`out_channels`, `num_features` ...) that its modules keep. Those of torch.nn's types
-are known here and checked against the tensors; modules of the user keep others (`num_heads`,
-`all_head_size` ...), of which any may have fallen.
+are known here and checked against the tensors; modules of the user keep other integers
+(`num_heads`, `all_head_size` ...), any of which can have decreased.
 """
 
 import math
@@ -25,7 +25,7 @@ _LARGEST_SIZE = 2**31 - 1
 
 class _Kind(NamedTuple):
     attributes: tuple[str, ...]
-    leading: _Dims  # sizes, tensor name -> leading dimensions of that tensor, None where free
+    leading: _Dims  # sizes, tensor name -> leading dimensions of that tensor, None if free
 
 
 def _of(sizes: ModuleSizes, name: str) -> int:
@@ -83,7 +83,7 @@ def _embedding(sizes: ModuleSizes, tensor: str) -> Shape | None:
 
 
 def _attention(sizes: ModuleSizes, tensor: str) -> Shape | None:
-    # heads that went leave the others narrower together than what they attend to
+    # after heads are removed, the others together are narrower than the input
     embed, heads = _of(sizes, "embed_dim"), _of(sizes, "num_heads") * _of(sizes, "head_dim")
     return {
         "in_proj_weight": (3 * heads, embed),
@@ -167,7 +167,7 @@ def _read(module: nn.Module, kind: _Kind) -> ModuleSizes:
 
 
 def _further(module: nn.Module) -> dict[str, int]:
-    """Return the integers that a module keeps beside the sizes of its kind and that can fall."""
+    """Return the integers of a module that can decrease, other than the sizes of its kind."""
     kind = _kind_of(module)
     known = () if kind is None else kind.attributes
     return {
@@ -180,10 +180,10 @@ def _further(module: nn.Module) -> dict[str, int]:
 def read_sizes(model: nn.Module) -> dict[str, ModuleSizes]:
     """Return the size attributes of every module, keyed by module name.
 
-    Those of its torch.nn type, and whatever other integers above 0 it keeps. The root module has
-    the name "". A module that occurs twice is listed once, under its first name, and one without
-    any is not listed, nor what parametrizations keep, which a fresh model may have none of.
-    `normalized_shape` is a tuple; every other value is an int.
+    These are the attributes of its torch.nn type, and any other positive integers that it keeps.
+    The root module has the name "". A module that occurs twice is listed once, under its first
+    name. Modules without sizes are not listed, nor are parametrizations, which a fresh model may
+    lack. `normalized_shape` is a tuple; every other value is an int.
 
     >>> read_sizes(nn.Sequential(nn.Linear(4, 3), nn.ReLU()))
     {'0': {'in_features': 4, 'out_features': 3}}
@@ -204,21 +204,21 @@ def apply_sizes(
 ) -> None:
     """Set the sizes of the modules of `model` and reallocate its tensors to `shapes`, in place.
 
-    Parameters and buffers stay the same objects (an optimiser's references and ties hold) but
-    those whose shape changes hold fresh, uninitialised memory and lose their gradient. Tensors
-    that `shapes` does not name, and modules that `sizes` does not name, stay as they are.
-    Everything is checked before anything changes. A size never grows: thinning only shrinks, and
-    an integer of no torch.nn type that is larger in `sizes`, as a counter may be, is left alone.
-    An `nn.MultiheadAttention` that heads have left becomes a `NarrowAttention`.
+    Parameters and buffers stay the same objects (an optimiser's references and ties hold), but
+    tensors whose shape changes get fresh, uninitialised memory and lose their gradient. Tensors
+    not in `shapes` and modules not in `sizes` stay as they are. Everything is checked before
+    anything changes. A size never grows, because thinning only shrinks; an integer that belongs to
+    no torch.nn type and is larger in `sizes`, such as a counter, is ignored. An
+    `nn.MultiheadAttention` with heads removed becomes a `NarrowAttention`.
 
     Args:
-        model: A model of the class that `read_sizes` was called on, of any larger size.
-        sizes: Module name to attribute to value, as `read_sizes` returns it (lists, as JSON
-            reads them, stand for tuples); each module with all its attributes.
+        model: A model of the class on which `read_sizes` was called, of any larger size.
+        sizes: Module name to attribute to value, as `read_sizes` returns it (lists, as read from
+            JSON, count as tuples); each module with all its attributes.
         shapes: `state_dict` key to shape.
 
     Raises:
-        StorageError: A module, an attribute or a tensor does not exist, a value is no size, a
+        StorageError: A module, an attribute or a tensor does not exist, a value is not a size, a
             tensor would grow or change its rank, or a shape contradicts the sizes.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
@@ -247,9 +247,9 @@ def apply_sizes(
 
 def _how_to_build(name: str) -> str:
     path, is_wrapped, _ = name.partition("._checkpoint_wrapped_module")
-    if is_wrapped:  # torch takes the name out of states, and has it in those of modules
+    if is_wrapped:  # torch removes this part from keys of states, but not from names of modules
         return (
-            f"'{path}' stood in torch's checkpoint_wrapper when the model was saved: let what "
+            f"'{path}' was in torch's checkpoint_wrapper when the model was saved: let what "
             "builds the model wrap it, too."
         )
     return "Build the model from the class that was saved."
@@ -263,7 +263,7 @@ def _checked(name: str, given: object, modules: Mapping[str, nn.Module]) -> Modu
         )
     if not isinstance(given, Mapping):
         raise StorageError(
-            f"The sizes of module {name!r} are {given!r:.60}, no attributes with values."
+            f"The sizes of module {name!r} are {given!r:.60}, not attributes with values."
         )
     kind = _kind_of(modules[name])
     attributes = () if kind is None else kind.attributes
@@ -326,7 +326,7 @@ def _check_shape(
         raise StorageError(f"Sizes of module {owner!r} contradict each other: {error}") from error
     if leading is None or before is None:
         return
-    # A dimension may be a multiple of its size, as that of a bidirectional layer's input is.
+    # A dimension can be a multiple of its size, such as the input of a bidirectional layer.
     scaled = (n * (o // b if b else 1) for n, b, o in zip(leading, before, old, strict=False))
     expected = (*scaled, *old[len(leading) :])
     if shape != expected:

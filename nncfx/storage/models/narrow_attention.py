@@ -1,4 +1,4 @@
-"""Attention whose heads together are narrower than what it attends to: `NarrowAttention`."""
+"""Attention whose heads together are narrower than its input."""
 
 from typing import cast
 
@@ -12,10 +12,10 @@ _PER_HEAD = 3  # axes of a mask: batch times heads, queries, keys
 
 
 class NarrowAttention(nn.MultiheadAttention):
-    """`nn.MultiheadAttention` of which whole heads are gone.
+    """`nn.MultiheadAttention` with whole heads removed.
 
-    torch's own class holds that its heads are together as wide as its input. This one takes every
-    width from its weights, and has the same state.
+    torch's own class assumes that its heads together are as wide as its input. This class takes
+    every width from its weights, and has the same state.
     """
 
     @override
@@ -30,8 +30,8 @@ class NarrowAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return what torch's class would, and the weights over the heads that are left."""
-        if query.is_nested:  # what torch's encoder makes of sequences with padding, in evaluation
+        """Return the output as torch's class would, and the weights of the remaining heads."""
+        if query.is_nested:  # torch's encoder nests padded sequences in evaluation mode
             given = zip(query.unbind(), key.unbind(), value.unbind(), strict=True)
             found = [self(*one, None, need_weights=False, attn_mask=attn_mask)[0] for one in given]
             return torch.nested.as_nested_tensor(found), None
@@ -57,7 +57,7 @@ class NarrowAttention(nn.MultiheadAttention):
 
     def _projected(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
         """Return queries, keys and values, each `n x heads x tokens x width`."""
-        # Attributes, so that hooks and parametrizations are read.
+        # Read attributes, so that hooks and parametrizations apply.
         weight = cast("torch.Tensor | None", self.in_proj_weight)
         bias = cast("torch.Tensor | None", self.in_proj_bias)
         query, key, value = inputs
@@ -82,7 +82,7 @@ class NarrowAttention(nn.MultiheadAttention):
         key_padding_mask: torch.Tensor | None,
         attn_mask: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """Return what is added to the scores."""
+        """Return the mask that is added to the scores."""
         if attn_mask is not None:
             attn_mask = _added(attn_mask, query.dtype)
             if attn_mask.dim() == _PER_HEAD:
@@ -95,7 +95,7 @@ class NarrowAttention(nn.MultiheadAttention):
 
 
 def narrow_attention(module: nn.Module) -> bool:
-    """Make a module a `NarrowAttention`, in place, if it needs that; return whether it did."""
+    """Turn a module into a `NarrowAttention`, in place, if needed; return whether it was."""
     if type(module) is not nn.MultiheadAttention or module.bias_k is not None:
         return False
     own = dict(module.named_parameters(recurse=False))
@@ -107,7 +107,7 @@ def narrow_attention(module: nn.Module) -> bool:
     module.embed_dim = queries.shape[1]
     module.kdim, module.vdim = keys.shape[1], values.shape[1]
     module.__class__ = NarrowAttention
-    module._qkv_same_embed_dim = False  # noqa: SLF001 (nn.TransformerEncoderLayer asks it)
+    module._qkv_same_embed_dim = False  # noqa: SLF001 (nn.TransformerEncoderLayer reads it)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Batch norms at the end of training: one factor and one shift per channel."""
+"""Express batch norms in evaluation mode as one factor and one shift per channel."""
 
 from collections import Counter
 
@@ -13,12 +13,12 @@ from nncfx.float64 import in_float64
 def norm_affine(
     statistics: tuple[Tensor, Tensor], epsilon: float, weight: Tensor | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return what a batch norm multiplies each channel by in evaluation mode, and what it adds.
+    """Return the factor and the shift of each channel of a batch norm in evaluation mode.
 
-    Both are float64, so that only what is made of them is rounded.
+    Both are float64, so only results computed from them are rounded.
 
     Args:
-        statistics: The running mean, less the bias of a layer that is folded with it, and the
+        statistics: The running mean, minus the bias of a layer folded with the norm, and the
             running variance; c each.
         epsilon: Added to the variance.
         weight: c, or None for 1.
@@ -33,14 +33,14 @@ def norm_affine(
 
 @torch.no_grad()
 def absorb_norm_statistics(model: nn.Module) -> tuple[str, ...]:
-    """Put running statistics of batch norms into weight and bias, in place; return their names.
+    """Fold running statistics of batch norms into weight and bias, in place; return their names.
 
-    Means become 0 and variances 1, which cost a file nothing: the batch norms of a small network
-    that is pruned hard are a sixth of it. In evaluation mode the model computes what it did, up to
-    rounding. In training mode it does not: do this at the end, before `save`.
+    Means become 0 and variances 1, which take no space in a file; the batch norms of a small,
+    heavily pruned network are a sixth of its file. In evaluation mode results stay the same, up to
+    rounding. In training mode they change, so do this at the end, before `save`.
 
-    Left alone are norms without weight and bias, without running statistics, and those that share
-    one of these tensors with another module.
+    Norms without weight and bias or without running statistics, and norms that share one of these
+    tensors with another module, stay as they are.
 
     >>> norm = nn.BatchNorm1d(2).eval()
     >>> _ = norm.running_mean.add_(3.0)
@@ -52,7 +52,7 @@ def absorb_norm_statistics(model: nn.Module) -> tuple[str, ...]:
     owners = Counter(
         id(tensor)
         for module in model.modules()
-        for tensor in (*module._parameters.values(), *module._buffers.values())  # noqa: SLF001 (own ones, once for each owner)
+        for tensor in (*module._parameters.values(), *module._buffers.values())  # noqa: SLF001 (own tensors, once for each owner)
         if tensor is not None
     )
     absorbed = []

@@ -1,8 +1,9 @@
-"""A checkpoint in a folder: each process writes its own part, and any number of them reads it.
+"""Read and write sharded checkpoints: each process writes its part, any number of processes reads.
 
-`nncfx.json` holds what one file has as metadata, and names the folder beside it in which
-torch.distributed.checkpoint has put the tensors, as safetensors. It is replaced when these are on
-disk, so that a reader sees the checkpoint before or this one. Nothing that is read is executed.
+A checkpoint is a folder. `nncfx.json` holds what a single file has as metadata, and names the
+subfolder in which torch.distributed.checkpoint stores the tensors, as safetensors. It is replaced
+once these are on disk, so a reader sees the old checkpoint or the new one. Reading executes no
+code from the files.
 """
 
 import contextlib
@@ -34,11 +35,11 @@ _Found = TypeVar("_Found")
 
 
 def in_first_process(work: Callable[[], _Found]) -> _Found:
-    """Return, in every process, what `work` returns in the first one; all have to come here.
+    """Return in every process the result of `work` in the first; all processes must call this.
 
     Raises:
-        NNCFXError: in every process, where `work` has raised one.
-        StorageError: in the others, where it has raised something else.
+        NNCFXError: in every process, if `work` raised it.
+        StorageError: in the other processes, if `work` raised another error.
     """
     if not is_distributed():
         return work()
@@ -62,8 +63,8 @@ def save_shards(
 ) -> None:
     """Write `tensors` and `description` to `folder`; every process calls this with its own.
 
-    A folder that is missing is made; a checkpoint in it is replaced. Of DTensors each process has
-    a part, other tensors all have alike; the description is that of the first one.
+    A missing folder is created; a checkpoint in it is replaced. Each process has a part of a
+    DTensor, and all have the same other tensors; the description is that of the first process.
 
     Raises:
         StorageError: in every process: the folder cannot be written.
@@ -95,7 +96,7 @@ def save_shards(
 
 
 def _begun(folder: Path) -> str:
-    """Return the name of a new folder in `folder`."""
+    """Create a new folder in `folder` and return its name."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         taken = [
@@ -114,12 +115,12 @@ def _undone(folder: Path, name: str, *, is_new: bool) -> None:
     """Remove the tensors called `name`, and a folder that is new."""
     shutil.rmtree(folder / name, ignore_errors=True)
     if is_new:
-        with contextlib.suppress(OSError):  # somebody else has put something in it
+        with contextlib.suppress(OSError):  # another program has written to it
             folder.rmdir()
 
 
 def _ended(folder: Path, name: str, content: Mapping[str, Any], *, is_new: bool) -> None:
-    """Make the tensors called `name` those of the checkpoint; remove others, and what was left."""
+    """Make the tensors called `name` those of the checkpoint; remove all other shards."""
     try:
         sync(folder / name)
         write_text(folder / _DESCRIPTION, json.dumps(content))
@@ -141,12 +142,12 @@ def read_folder_description(folder: Path) -> dict[str, Any]:
     """Return the JSON object of the checkpoint in `folder`.
 
     Raises:
-        StorageError: there is none, or not one of ours, or of a later version.
+        StorageError: there is none, it is not a checkpoint of nncfx, or of a later version.
     """
     path = folder / _DESCRIPTION
     if not path.exists() and (folder / "config.json").exists():
         raise StorageError(
-            f"'{folder}' is no checkpoint of nncfx.save, but the folder of a model that "
+            f"'{folder}' is not a checkpoint of nncfx.save, but the folder of a model that "
             "transformers reads, quantized or not: it has a config.json. Load it there: "
             f"transformers.AutoModelForCausalLM.from_pretrained({str(folder)!r})."
         )
@@ -154,24 +155,24 @@ def read_folder_description(folder: Path) -> dict[str, Any]:
     try:
         found = read_json(text)
     except ValueError as error:
-        raise StorageError(f"'{path}' is no JSON: {error}. Write it again.") from error
+        raise StorageError(f"'{path}' is not JSON: {error}. Write it again.") from error
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise StorageError(
-            f"'{path}' is of no checkpoint of nncfx. Give a folder that nncfx.save(..., "
-            "shards=True) wrote."
+            f"'{path}' does not belong to a checkpoint of nncfx. Give a folder that "
+            "nncfx.save(..., shards=True) wrote."
         )
     return check_description(found, path, needed=_NEEDED)
 
 
 def stored_shards(folder: Path, description: Mapping[str, Any]) -> StoredModel:
-    """Return the model in `folder`; its tensors are read when asked for, each of them whole.
+    """Return the model in `folder`; its tensors are read on demand, each of them whole.
 
     Raises:
         StorageError: the checkpoint is damaged.
     """
     name = description["shards"]
     if not isinstance(name, str) or not _SHARDS.fullmatch(name):
-        raise StorageError(f"'{folder}' is damaged: {name!r:.80} is no name of shards.")
+        raise StorageError(f"'{folder}' is damaged: {name!r:.80} is not a name of shards.")
     rows = {key: _row(folder, key, row) for key, row in description["tensors"].items()}
     shared = description["shared"]
     lost = [of for of in shared.values() if not isinstance(of, str) or of not in rows]
@@ -199,12 +200,13 @@ def _row(folder: Path, name: str, row: Any) -> StoredTensor:  # noqa: ANN401 (JS
         ):
             return StoredTensor(dtype, tuple(shape))
     raise StorageError(
-        f"'{folder}' is damaged: {row!r:.80} is no format and shape of '{name}'. Write it again."
+        f"'{folder}' is damaged: {row!r:.80} is not a format and shape of '{name}'. Write it "
+        "again."
     )
 
 
 def _read(shards: Path, rows: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
-    """Return whole tensors, put together from all files of a folder."""
+    """Return whole tensors, assembled from all files of a folder."""
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load
@@ -214,7 +216,7 @@ def _read(shards: Path, rows: Mapping[str, StoredTensor]) -> dict[str, Tensor]:
         found = reader.read_metadata().state_dict_metadata
         for name, row in rows.items():
             _check_parts(shards, name, row, found.get(name))
-        # zeros take no memory before they are written
+        # zeros take no memory until they are written
         tensors = {
             name: torch.zeros(row.shape, dtype=DTYPES[row.dtype], device="cpu")
             for name, row in rows.items()

@@ -1,8 +1,8 @@
-"""Models of which each process holds a part (FSDP2, DTensor), made whole for a while: `gathered`.
+"""Gather models of which each process holds a part (FSDP2, DTensor) temporarily.
 
-A forward under FSDP sees whole weights, layer by layer, so hooks run as they do in one process.
-What looks at weights outside of a forward (masks, ranges, compression steps, copies, files) does
-so while the model is gathered. Every process has to come there: gathering is collective.
+A forward under FSDP sees whole weights, layer by layer, so hooks run as in a single process. Code
+that reads weights outside of a forward (masks, ranges, compression steps, copies, files) runs
+while the model is `gathered`. Gathering is collective: every process must take part.
 """
 # ruff: noqa: SLF001 (walks the tables of modules, as torch does)
 
@@ -26,21 +26,21 @@ _HOOKS: Final = (
     "_load_state_dict_post_hooks",
 )
 _STATE: Final = "__composable_api_"
-"""Where a module keeps what torch.distributed knows of it, and no copy may have."""
+"""The prefix of attributes in which torch.distributed keeps state that must not be copied."""
 
 
 def is_distributed() -> bool:
-    """Return whether `torch.distributed` runs."""
+    """Return whether `torch.distributed` is initialized."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def several_processes() -> bool:
-    """Return whether `torch.distributed` runs, with more than one process."""
+    """Return whether `torch.distributed` is initialized with more than one process."""
     return is_distributed() and torch.distributed.get_world_size() > 1
 
 
 def has_shards(model: nn.Module) -> bool:
-    """Return whether parameters of `model` are DTensors, which FSDP2 and tensor parallel make."""
+    """Return whether `model` has DTensors, as with FSDP2 and tensor parallelism."""
     if not is_distributed():
         return False
     return any(
@@ -49,7 +49,7 @@ def has_shards(model: nn.Module) -> bool:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Return every value of a DTensor, on each process; another tensor as it is."""
+    """Return every value of a DTensor, on each process; any other tensor unchanged."""
     if not is_dtensor(tensor):
         return tensor
     gather: Any = tensor
@@ -58,14 +58,14 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return what this process holds of a DTensor; another tensor as it is."""
+    """Return the part of a DTensor that this process holds; any other tensor unchanged."""
     here: Any = tensor
     found: Tensor = here.to_local() if is_dtensor(tensor) else tensor
     return found
 
 
 def like_shards(tensor: Tensor, of: Tensor) -> Tensor:
-    """Return `tensor`, which each process holds whole, divided as the DTensor `of` is."""
+    """Return `tensor`, which each process holds whole, divided like the DTensor `of`."""
     if not is_dtensor(of) or is_dtensor(tensor):
         return tensor
     from torch.distributed.tensor import DTensor, Replicate
@@ -79,7 +79,7 @@ def like_shards(tensor: Tensor, of: Tensor) -> Tensor:
 
 @dataclasses.dataclass
 class _Parted:
-    """A parameter, its parts, and what it was when it had been gathered."""
+    """A parameter, its parts, and its state right after gathering."""
 
     module: nn.Module
     name: str
@@ -91,14 +91,14 @@ class _Parted:
 
 @contextmanager
 def gathered(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Make a sharded `model` whole and plain in the body, on every process; nothing if it is.
+    """Make a sharded `model` whole and plain in the body, on every process; others stay unchanged.
 
-    Parameters are ordinary ones there; classes, hooks and state of FSDP and of tensor parallel
-    are away. Behind it everything is as before, with what the body wrote into the parameters;
-    classes that it changed, as `nncfx.wrap` does, are sharded again.
+    Inside the body, parameters are ordinary, and classes, hooks and state of FSDP and of tensor
+    parallelism are removed. Afterwards they are restored, and parameters keep the values that the
+    body wrote; classes that it changed, as `nncfx.wrap` does, are sharded again.
 
     Yields:
-        The parameters and buffers that were gathered, in memory of their own.
+        The gathered parameters and buffers, in their own memory.
     """
     if not has_shards(model):
         yield []
@@ -123,12 +123,12 @@ def gathered(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def _memory(tensor: Tensor) -> int:
-    """Return where the numbers of a tensor are, or those of this process's part of a DTensor."""
+    """Return the address of a tensor's numbers, or of this process's part of a DTensor."""
     return local(tensor).untyped_storage().data_ptr()
 
 
 def _modules(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules of a model; those of hooks are never sharded."""
+    """Yield the modules of a model, except those of hooks, which are never sharded."""
     seen: set[int] = set()
     waiting = [model]
     while waiting:
@@ -140,7 +140,7 @@ def _modules(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _plain(module: nn.Module) -> type[nn.Module]:
-    """Give `module` back the class that FSDP2 has extended; return it."""
+    """Restore the class of `module` that FSDP2 has extended, and return it."""
     plain: Any = type(module).__mro__[2]  # FSDP<X>, FSDPModule, X
     module.__class__ = plain
     found: type[nn.Module] = plain
@@ -158,7 +158,7 @@ def _sharded_again(
 
 
 def _taken(module: nn.Module) -> dict[str, Any]:
-    """Take hooks and state of torch.distributed from `module`; return them by attribute."""
+    """Remove hooks and state of torch.distributed from `module`; return them by attribute."""
     attributes = vars(module)
     taken: dict[str, Any] = {
         key: attributes.pop(key) for key in list(attributes) if key.startswith(_STATE)
@@ -181,7 +181,7 @@ def _put_back(module: nn.Module, taken: dict[str, Any]) -> None:
     attributes = vars(module)
     for key, value in taken.items():
         if key in _HOOKS:
-            # before all others: the weights are gathered before anything reads them
+            # before all other hooks, so that weights are gathered before anything reads them
             others = dict(attributes[key])
             attributes[key].clear()
             attributes[key].update(value | others)
@@ -199,7 +199,7 @@ def _gather(modules: list[nn.Module]) -> list[_Parted]:
                     continue
                 if id(parts) not in known:
                     values = whole(parts.detach())
-                    if _memory(values) == _memory(parts):  # this process holds it whole anyway
+                    if _memory(values) == _memory(parts):  # this process holds the whole tensor
                         values = values.clone()
                     known[id(parts)] = (
                         nn.Parameter(values, requires_grad=parts.requires_grad)
@@ -216,7 +216,7 @@ def _gather(modules: list[nn.Module]) -> list[_Parted]:
 
 @torch.no_grad()
 def _scatter(one: _Parted) -> None:
-    """Put the parts of a parameter back, with what was written into the gathered values."""
+    """Restore the parts of a parameter, with changes that were made to the gathered values."""
     table: dict[str, Any] = (
         one.module._parameters if one.name in one.module._parameters else one.module._buffers
     )

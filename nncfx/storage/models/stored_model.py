@@ -1,4 +1,4 @@
-"""A model in a file, of either format: what it says of the tensors, and how they fill a model."""
+"""A model in a file of either format, and functions that load it into a model."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ _LISTED = 5
 
 
 class StoredTensor(NamedTuple):
-    """The format of a tensor as a model gets it, by safetensors name, and its shape."""
+    """The format, by safetensors name, and the shape of a tensor as a model receives it."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -27,10 +27,10 @@ class StoredModel:
     """A model in a file.
 
     Attributes:
-        tensors: What there is, by every `state_dict` key; integers stand for their floats.
-        read: Returns them all, in floats.
+        tensors: The tensors by every `state_dict` key; integers are listed as their floats.
+        read: Returns all tensors, as floats.
         sizes: Module name to size attribute to value.
-        structure: What makes a fresh model one that the tensors fit, as `nncfx.thinning` wrote it.
+        structure: The changes to a fresh model that make the tensors fit, from `nncfx.thinning`.
     """
 
     tensors: Mapping[str, StoredTensor]
@@ -53,11 +53,11 @@ def check_fit(
 ) -> None:
     """Check that `model` has the tensors of a file, none of them smaller.
 
-    Those of its keys that are `absent` need not be in the file; only the file may have those that
-    are `surplus`, or in another shape.
+    Keys in `absent` need not be in the file. Keys in `surplus` can be missing in the model, or
+    have another shape.
 
     Raises:
-        StorageError: It has not; the message lists missing, unexpected and reshaped tensors.
+        StorageError: They do not fit; the message lists missing, unexpected and reshaped tensors.
     """
     state = model_state(model, keep_vars=True)
     missing = sorted(set(state) - set(stored.tensors) - set(absent))
@@ -101,14 +101,14 @@ def _fits(stored: StoredTensor, value: object) -> bool:
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> None:
-    """Put `tensors` into the tensors of `model`, which take their dtype but keep their device.
+    """Copy `tensors` into the tensors of `model`, which take over their dtype, not their device.
 
-    They have its names and shapes; others are left out. Floating ones are cast to `dtype` if that
-    is not None. A parameter that modules share is split where `tensors` differ: compressed by the
-    hooks of one reader alone, it is two in the file.
+    Names and shapes must match; tensors that the model lacks are ignored. Floating tensors are
+    cast to `dtype` if that is not None. A parameter that modules share is split if `tensors`
+    differ, because a parameter compressed by the hooks of only one module is two in the file.
 
     Raises:
-        StorageError: The model refuses them.
+        StorageError: The model does not accept the tensors.
     """
     state = model_state(model, keep_vars=True)
     tensors = {name: one for name, one in tensors.items() if name in state}
@@ -127,7 +127,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], dtype: torch.dtype | N
 
 
 def _untied(model: nn.Module, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bool:
-    """Give names of one parameter whose `tensors` differ one each; return whether any do."""
+    """Split shared parameters whose `tensors` differ; return whether there were any."""
     names: dict[int, list[str]] = {}
     for name in tensors:
         if isinstance(state[name], nn.Parameter):
@@ -151,7 +151,7 @@ def _untied(model: nn.Module, state: Mapping[str, Any], tensors: Mapping[str, Te
                 held = state[name]
                 made[name] = nn.Parameter(torch.empty_like(held), requires_grad=held.requires_grad)
             setattr(modules[address], own, made[same or name])
-            # the memory may be that of another of these tensors, which would be written over
+            # the memory can belong to another of these tensors, which would be overwritten
             state[first].data = torch.empty_like(state[first])
             found = True
     return found
@@ -163,10 +163,10 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 @contextmanager
 def restored_on_error(model: nn.Module) -> Iterator[None]:
-    """Put modules, classes and tables of tensors back as they were if what follows fails.
+    """Restore modules, classes and tables of tensors if the body fails.
 
-    Values that were written into a tensor stay; tensors that were given another memory get
-    their own back.
+    Values that were written into a tensor stay; tensors whose memory was replaced get their own
+    memory back.
     """
     modules = list(model.modules())
     attributes = [dict(vars(one)) for one in modules]

@@ -1,4 +1,4 @@
-"""torch tensors as bits and back, and which of them a file can hold."""
+"""Convert torch tensors to bits and back, and check that a file can hold them."""
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ def plain_tensor(name: str, value: object) -> torch.Tensor:
     """Return `value`, called `name` in its state, detached.
 
     Raises:
-        StorageError: It is no dense tensor with values of a known format.
+        StorageError: It is not a dense tensor with values of a known format.
     """
     if not isinstance(value, torch.Tensor) or isinstance(value, nn.UninitializedParameter):
         raise StorageError(
@@ -69,5 +69,5 @@ def from_bits(name: str, bits: BitTensor) -> torch.Tensor:
         raise StorageError(f"Tensor {name!r} is damaged: a bool is neither 0 nor 1.")
     if not raw.size:
         return torch.empty(bits.shape, dtype=DTYPES[bits.dtype], device="cpu")
-    whole = torch.tensor(raw, device="cpu")  # in torch's memory, at addresses that kernels like
+    whole = torch.tensor(raw, device="cpu")  # in torch's memory, at aligned addresses
     return whole.view(DTYPES[bits.dtype]).reshape(bits.shape)

@@ -1,8 +1,8 @@
-"""Refuse models of which this process does not hold every value as a number: `require_whole`.
+"""Refuse models of which this process does not hold every value as a number.
 
-It is the one place that knows what a sharded or an offloaded model is, and one whose weights
-another library keeps in a form of its own. What belongs to other packages (torch.distributed,
-DeepSpeed, accelerate) is known by name, and never imported.
+Only this module recognizes models that are sharded, offloaded, or in a form of another library.
+Classes of other packages (torch.distributed, DeepSpeed, accelerate) are recognized by name and
+never imported.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _FSDP: Final = "torch.distributed.fsdp"
 _SHARDED: Final = frozenset({"DTensor", "ShardedTensor"})
 _PLAIN: Final = (torch.Tensor, nn.Parameter)
 _HOOK: Final = "_hf_hook"
-"""Where accelerate keeps what fetches the values of a module's parameters."""
+"""The attribute in which accelerate keeps the hook that fetches a module's parameters."""
 
 sharding_mend: Final = (
     "What fully_shard (FSDP2) or tensor parallel has sharded is gathered by nncfx.wrap, "
@@ -36,21 +36,21 @@ def require_whole(
     *,
     is_only_run: bool = False,
 ) -> None:
-    """Return if this process holds every value of `model`, as a number.
+    """Refuse a `model` of which this process does not hold every value as a number.
 
     Args:
         model: any module.
-        done: what cannot be done with it otherwise, for instance "thinned".
-        error: the class of the refusal.
-        is_only_run: no weight is read but by the forward, which knows what form it has.
+        done: what cannot be done with it otherwise, such as "thinned".
+        error: the class of the error.
+        is_only_run: whether weights are only read by the forward, which knows their form.
 
     Raises:
-        NNCFXError: of that class; a parameter is sharded (DTensor, FSDP, DeepSpeed ZeRO),
-            offloaded (accelerate) or in another library's form (torchao). The message names it,
+        NNCFXError: of the class `error`; a parameter is sharded (DTensor, FSDP, DeepSpeed ZeRO),
+            offloaded (accelerate) or in another library's form (torchao). The message names it
             and says what to do.
     """
     kind = type(model).__name__
-    known: set[type] = set()  # classes of modules that are not sharded: there are few
+    known: set[type] = set()  # the few classes of modules that are not sharded
     for name, module in model.named_modules():
         if type(module) not in known and is_fully_sharded(type(module)):
             where = f"its module '{name}' is" if name else "it is"
@@ -60,8 +60,8 @@ def require_whole(
             parameter = f"{name}.{key}" if name else key
             if is_sharded(tensor):
                 raise error(
-                    f"{kind} cannot be {done}: of '{parameter}', a {type(tensor).__name__}, this "
-                    f"process holds a part. {sharding_mend}"
+                    f"{kind} cannot be {done}: this process holds only a part of '{parameter}', "
+                    f"a {type(tensor).__name__}. {sharding_mend}"
                 )
             if not is_only_run:
                 require_numbers(tensor, f"{kind} cannot be {done}: '{parameter}'", error)
@@ -75,12 +75,12 @@ def require_whole(
 
 
 def require_numbers(tensor: object, what: str, error: type[NNCFXError]) -> None:
-    """Return unless `tensor`, `what` in the message, is in another library's form (torchao).
+    """Refuse a `tensor`, called `what` in the message, in another library's form (torchao).
 
     Raises:
-        NNCFXError: of the class `error`; it is.
+        NNCFXError: of the class `error`; the tensor is in such a form.
     """
-    # what computes its numbers from others that it holds; so does one that is sharded, in parts
+    # wrapper subclasses compute their numbers from inner tensors; sharded tensors are exempt
     if is_traceable_wrapper_subclass(tensor) and not is_sharded(tensor):
         library = type(tensor).__module__.partition(".")[0]
         raise error(
@@ -91,10 +91,10 @@ def require_numbers(tensor: object, what: str, error: type[NNCFXError]) -> None:
 
 
 def require_values(model: nn.Module, done: str, error: type[NNCFXError] = ArgumentError) -> None:
-    """Return unless a parameter or buffer of `model` lies on meta, where it has no values.
+    """Refuse a `model` with a parameter or buffer on meta, where it has no values.
 
     Raises:
-        NNCFXError: of the class `error`; one does. The message names it, and says what to do.
+        NNCFXError: of the class `error`; the message names the tensor and says what to do.
     """
     for name, one in chain(model.named_parameters(), model.named_buffers()):
         if one.is_meta:
@@ -106,17 +106,17 @@ def require_values(model: nn.Module, done: str, error: type[NNCFXError] = Argume
 
 
 def is_fully_sharded(kind: type[nn.Module]) -> bool:
-    """Return whether modules of class `kind` are sharded by FSDP, of either version."""
+    """Return whether modules of class `kind` are sharded by either version of FSDP."""
     return any(base.__module__.startswith(_FSDP) for base in kind.__mro__)
 
 
 def is_dtensor(tensor: object) -> bool:
-    """Return whether `tensor` is a DTensor, as FSDP2 and tensor parallel make them."""
+    """Return whether `tensor` is a DTensor, as FSDP2 and tensor parallelism create them."""
     return any(base.__name__ == "DTensor" for base in type(tensor).__mro__)
 
 
 def is_fsdp2(kind: type[nn.Module]) -> bool:
-    """Return whether modules of class `kind` are sharded by `fully_shard`, of FSDP2."""
+    """Return whether modules of class `kind` are sharded by `fully_shard` (FSDP2)."""
     return any(
         base.__name__ == "FSDPModule" and base.__module__.startswith(_FSDP)
         for base in kind.__mro__
@@ -124,8 +124,8 @@ def is_fsdp2(kind: type[nn.Module]) -> bool:
 
 
 def is_sharded(tensor: object) -> bool:
-    """Return whether `tensor` is one of which each process holds a part."""
-    # by hasattr, since vars() makes a dict for each tensor, which stays
+    """Return whether each process holds only a part of `tensor`."""
+    # hasattr, because vars() would create a permanent dict for each tensor
     if isinstance(tensor, torch.Tensor) and hasattr(tensor, "ds_id"):  # DeepSpeed ZeRO 3
         return True
     if type(tensor) in _PLAIN:
@@ -134,7 +134,7 @@ def is_sharded(tensor: object) -> bool:
 
 
 def _peculiar(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors of a module that are not torch's own with their values here: most are."""
+    """Yield the tensors of a module that are not plain torch tensors with values, as most are."""
     for table in (module._parameters, module._buffers):  # noqa: SLF001 (as torch's own walk)
         for key, one in table.items():
             if one is None:

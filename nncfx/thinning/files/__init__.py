@@ -1,1 +1,1 @@
-"""What files say of thin models, and how fresh models become thin."""
+"""The description of models in files, and how fresh models are thinned from it."""

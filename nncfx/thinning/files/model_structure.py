@@ -1,6 +1,6 @@
-"""What a file says of a model beside its tensors, and a fresh model made into that one.
+"""The description of a model in a file besides its tensors, and restoring a model from it.
 
-Thinned modules, batch norms that were folded, quantizers: tensors alone do not tell of them.
+It covers thinned modules, folded batch norms and quantizers, which tensors alone do not describe.
 """
 
 import json
@@ -49,12 +49,12 @@ _HOOKS: Final = f"{STORE}."
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Described:
-    """A model as a file holds it.
+    """A model as stored in a file.
 
     Attributes:
-        state: Name to tensor; a weight of which the file holds the integers has these.
+        state: Name to tensor; for a weight stored as integers, the integers.
         sizes: Module name to size attribute to value.
-        structure: All else that `restored` needs, as JSON has it.
+        structure: Everything else that `restored` needs, as JSON values.
     """
 
     state: Mapping[str, Any]
@@ -63,16 +63,16 @@ class Described:
 
 
 def finished(model: nn.Module, *, constant: bool = True) -> nn.Module:
-    """Return `model`, or a copy of it, with no hooks but quantizers.
+    """Return `model`, or a copy of it, with no hooks except quantizers.
 
-    Masks and the like are baked into the weights: the copy computes what the model does.
+    Masks and similar hooks are baked into the weights: the copy computes the same as the model.
 
     Args:
-        model: Plain, or wrapped; left as it is.
-        constant: Whether quantizers learn nothing any longer.
+        model: Plain, or wrapped; not changed.
+        constant: Whether quantizers stop learning.
 
     Raises:
-        StorageError: another hook changes activations, or comes after a quantizer.
+        StorageError: another hook changes activations, or follows a quantizer.
     """
     if not isinstance(model, NNCFNetwork) or not model.nncf.hooks:
         return model
@@ -105,22 +105,22 @@ def _refused(model: nn.Module, why: str) -> StorageError:
     return StorageError(
         f"This {type(model).__name__} cannot be written as a finished model: "
         f"{why}. Write it while it is in training by nncfx.save(path, model, controller), or "
-        "write what controller.strip() or nncfx.thin(model).model returns."
+        "write what nncfx.thin(model).model returns."
     )
 
 
 def describe(
     model: nn.Module, *, integers: bool = True, without: Collection[str] = ()
 ) -> Described:
-    """Return what a file holds of `model`.
+    """Return the description of `model` for a file.
 
     Args:
         model: Plain, or with hooks that are quantizers, or of algorithms in `without`.
-        integers: Whether to hold integers in place of the floats of quantized weights.
-        without: Algorithms whose hooks are made again by other means.
+        integers: Whether to store integers instead of the floats of quantized weights.
+        without: Algorithms whose hooks are rebuilt by other means.
 
     Raises:
-        StorageError: a part of the model is wrapped, and not the model.
+        StorageError: a part of the model is wrapped instead of the model.
     """
     _check_parts(model)
     state = model_state(model)
@@ -153,7 +153,7 @@ def describe(
 
 
 def _filled(**tables: Any) -> dict[str, Any]:  # noqa: ANN401 (lists and mappings of anything)
-    """Return those of `tables` that hold something."""
+    """Return those of `tables` that are not empty."""
     return {name: one for name, one in tables.items() if one}
 
 
@@ -161,16 +161,16 @@ def _check_parts(model: nn.Module) -> None:
     for name, part in model.named_modules():
         if name and isinstance(part, NNCFNetwork) and part.nncf.hooks:
             raise StorageError(
-                f"'{name}' of this {type(model).__name__} is wrapped and carries hooks, which no "
-                "file of the whole model can tell of. Save that part by itself, or wrap the whole "
-                "model."
+                f"'{name}' of this {type(model).__name__} is wrapped and carries hooks, which a "
+                "file of the whole model cannot describe. Save that part by itself, or wrap the "
+                "whole model."
             )
 
 
 def _spare(state: dict[str, Any], model: NNCFNetwork) -> None:
-    """Take out of `state` what a file need not hold: zero points of 0, and schedules."""
+    """Remove from `state` what a file need not store: zero points of 0, and schedules."""
     for key in model.nncf.carried_names & state.keys():
-        del state[key]  # nothing of a finished model, and a checkpoint says it elsewhere
+        del state[key]  # a finished model does not need it, and a checkpoint stores it elsewhere
     zeros = zero_keys(model)
     narrow = {id(value): _narrow(value) for value in zeros.values()}
     for key, value in zeros.items():
@@ -181,7 +181,7 @@ def _spare(state: dict[str, Any], model: NNCFNetwork) -> None:
 
 
 def _narrow(zeros: Tensor) -> Tensor:
-    """Return whole numbers in a byte each, if they fit."""
+    """Convert integers to one byte each, if they fit."""
     low, high = zeros.aminmax()
     for dtype in (torch.uint8, torch.int8):
         if torch.iinfo(dtype).min <= low and high <= torch.iinfo(dtype).max:
@@ -190,7 +190,7 @@ def _narrow(zeros: Tensor) -> Tensor:
 
 
 def _with_integers(state: dict[str, Any], model: NNCFNetwork) -> dict[str, Any]:
-    """Put integers in the place of quantized weights; return what is to be said of each."""
+    """Replace quantized weights by integers in `state`; return a description of each."""
     tensors = model.state_dict(keep_vars=True)
     names: dict[int, list[str]] = {}
     for key, value in tensors.items():
@@ -199,8 +199,8 @@ def _with_integers(state: dict[str, Any], model: NNCFNetwork) -> dict[str, Any]:
     for name, (stored, hook) in integer_weights(model).items():
         if name in state:
             for same in names[id(tensors[name])]:
-                state[same] = stored.values  # once in the file, as it is once in the model
-            # a file holds what is shared under its first name
+                state[same] = stored.values  # shared in the file, as in the model
+            # a file stores shared tensors under their first name
             entries[name] = stored.described() | {"scale": names[id(hook.step)][0]}
             if names[id(hook.zero)][0] in state:
                 entries[name]["zero_point"] = names[id(hook.zero)][0]
@@ -210,7 +210,7 @@ def _with_integers(state: dict[str, Any], model: NNCFNetwork) -> dict[str, Any]:
 def zero_keys(model: nn.Module) -> dict[str, Tensor]:
     """Return the zero points of quantizers by each of their `state_dict` keys.
 
-    A file leaves out those that are 0 everywhere.
+    A file omits those that are 0 everywhere.
     """
     zeros = {id(one.zero) for one in model.modules() if isinstance(one, Quantizer)}
     if not zeros:
@@ -226,20 +226,20 @@ def restored(
     example_inputs: ExampleInputs | None = None,
     dtype: torch.dtype | None = None,
 ) -> nn.Module:
-    """Return the model of a file, made of a fresh dense one.
+    """Return the model of a file, built from a fresh dense one.
 
     Args:
-        model: Of the original class and sizes, or made equal to what was saved. It is filled in
-            place, or left as it was on an error; where modules have to become graphs, it is left
-            as it was and a new one returned.
+        model: Of the original class and sizes, or identical to the saved one. It is filled in
+            place, or unchanged after an error; if modules have to become graphs, it is not changed
+            and a new model is returned.
         stored: The file.
-        example_inputs: With which to trace where hooks are to be placed; made from the recorded
-            shapes if absent.
+        example_inputs: Inputs for tracing if hooks have to be placed; built from the recorded
+            shapes if missing.
         dtype: Cast floating tensors to this; by default each has the format of the file.
 
     Raises:
-        StorageError: the file is damaged, or of another model.
-        ThinningError: its recipes are of another model.
+        StorageError: the file is damaged, or belongs to another model.
+        ThinningError: its recipes belong to another model.
         ArgumentError: example inputs are needed.
         TracingError: the model cannot be traced.
     """
@@ -259,7 +259,7 @@ def restored(
             further, carried = made.nncf.further_names, made.nncf.carried_names
         check_fit(stored, made, absent=carried.union(zeros), surplus=further | carried)
         absent = {key: torch.zeros_like(one) for key, one in zeros.items() if key not in tensors}
-        # zero points may be stored in a narrower format
+        # zero points can be stored in a narrower format
         whole = {key: tensors[key].to(one.dtype) for key, one in zeros.items() if key in tensors}
         fill(made, {**tensors, **whole, **absent}, dtype)
         drop_kept(made)
@@ -268,32 +268,34 @@ def restored(
 
 
 def _take_known(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Let what fits hold the values of a file, in other memory, so that an error undoes it.
+    """Load the tensors of a file that fit, in new memory, so an error can undo it.
 
-    A trace for the places of hooks may look at values, as distributions check theirs, and weights
-    of other sizes than before have none yet.
+    The trace that places hooks may read values, as the checks of distributions do, and weights
+    whose sizes change have no values yet.
     """
     state = model_state(model, keep_vars=True)
     first = {id(own): name for name, own in reversed(state.items())}
     for name, own in state.items():
         is_known = name in tensors and tensors[name].shape == own.shape
-        # a shared one may be two in the file, and its memory becomes that of the tensor
+        # a shared tensor can be two in the file; load it once, as this replaces its memory
         if is_known and first[id(own)] == name and not own.is_meta:
             own.data = tensors[name].to(own.device, own.dtype)
 
 
 def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
-    """Return `model` with a file's sizes, graphs and layers of codes, its batch norms folded."""
+    """Return `model` with sizes, graphs and coded layers of a file, and batch norms folded."""
     structure = stored.structure
     recipes = [ThinRecipe.from_json(json.dumps(one)) for one in listed(structure, "thin_recipes")]
     folded = structure.get("folded", {})
     if not isinstance(folded, dict) or not all(isinstance(one, str) for one in folded.values()):
         raise StorageError(
-            "The file is damaged: what it says of batch norms is no table of names."
+            "The file is damaged: what it says of batch norms is not a table of names."
         )
     packed, codes = (structure.get(name, {}) for name in ("packed_layers", "packed_parameters"))
     if not (isinstance(packed, dict) and isinstance(codes, dict)):
-        raise StorageError("The file is damaged: its packed layers are no table. Save it again.")
+        raise StorageError(
+            "The file is damaged: its packed layers are not a table. Save it again."
+        )
     seen = {name.rpartition(".")[0] for one in recipes for name, _ in one.removed}
     if recipes:
         model = copy_of(model)
@@ -312,7 +314,7 @@ def reshaped(model: nn.Module, stored: StoredModel) -> nn.Module:
 
 
 def _resize(model: nn.Module, stored: StoredModel, found: Mapping[str, tuple[int, ...]]) -> None:
-    """Apply the sizes of a file; what does not fit at all is left to `check_fit`."""
+    """Apply the sizes of a file; tensors that do not fit at all are left to `check_fit`."""
     state = model.state_dict(keep_vars=True)
     shapes = {
         name: shape
@@ -332,7 +334,7 @@ def _resize(model: nn.Module, stored: StoredModel, found: Mapping[str, tuple[int
 def hook_again(
     model: nn.Module, stored: StoredModel, example_inputs: ExampleInputs | None = None
 ) -> nn.Module:
-    """Return `model`, in which the quantizers of a file hang again; it is wrapped for it.
+    """Return `model`, wrapped, with the quantizers of a file inserted again.
 
     Raises:
         StorageError: the model has no such operations.
@@ -350,10 +352,10 @@ def hook_again(
         model.nncf.register(insertions)
     except GraphError as error:
         raise StorageError(
-            f"The file has a quantizer where the traced model has no operation. {error} Build the "
-            "model as it was when the file was written: a new one, where a forward fills a cache. "
-            "Where the number of operations depends on values, as in a loop with a stop rule, "
-            "pass the example_inputs of then."
+            f"The file has a quantizer where the traced model has no operation. {error} Build "
+            "the model as it was when the file was written: a new one, where a forward fills a "
+            "cache. Where the number of operations depends on values, as in a loop with a stop "
+            "rule, pass the example_inputs used then."
         ) from error
     check_axes(insertions, model)
     model.nncf.commit()

@@ -1,4 +1,4 @@
-"""Prune a checkpoint by structure from shards to shards: one layer of the model is in memory."""
+"""Prunes the structure of a checkpoint shard by shard, with one layer of the model in memory."""
 
 import logging
 import os
@@ -25,7 +25,7 @@ from nncfx.tracing.calls.module_walk import all_tensors
 
 _LOGGER = logging.getLogger(__name__)
 _WORDS: Final = 8
-"""Length of the sentence on which the model is traced."""
+"""Length of the token sequence for tracing the model."""
 
 _NEURONS: Final = "intermediate_size"
 _HEADS: Final = "num_attention_heads"
@@ -40,30 +40,30 @@ def prune_checkpoint(
     criterion: Criterion = "l2norm",
     align: int = 1,
 ) -> Path:
-    """Remove neurons and heads from a transformers checkpoint; transformers reads what is written.
+    """Remove neurons and heads from a transformers checkpoint; transformers reads the result.
 
     Channels are found without weights; groups are scored, and tensors cut, as they are read. Each
     layer loses the same fraction of its neurons and of its heads (with their keys and values),
-    those of the smallest score, since a config has one number for all layers. More heads stay
-    where the config does not allow that number: a Llama's divides its width. Nothing is compared:
-    that would take both models. `quantize_checkpoint` takes the result. A run that was killed
-    continues after the last shard that is whole on disk.
+    those with the smallest scores, since a config has one number for all layers. More heads are
+    kept if the config does not allow that number: a Llama's must divide its width. Nothing is
+    compared, since that would need both models. `quantize_checkpoint` accepts the result. A killed
+    run continues after the last complete shard on disk.
 
     Args:
-        source: A folder with config.json and safetensors, as `save_pretrained` writes it.
-        target: A folder without weights; with shards of the same settings, made of the same model,
-            it is continued.
-        level: Fraction of the groups of each set that is removed, in [0, 1); at least one stays.
+        source: A folder with config.json and safetensors, as written by `save_pretrained`.
+        target: A folder without weights; shards with the same settings from the same model are
+            continued.
+        level: Fraction of the groups of each set to remove, in [0, 1); at least one is kept.
         criterion: How a group's weights are scored, as for `group_scores`.
-        align: Neurons that stay are a multiple of this, if any are removed.
+        align: Numbers of kept neurons are a multiple of this, if any are removed.
 
     Returns:
         `target`.
 
     Raises:
-        ArgumentError: `level` or `criterion` is none, no channels can be removed, or the config
-            has no number for the widths of a layer that loses some.
-        StorageError: a file cannot be read or written, or `target` holds other weights.
+        ArgumentError: `level` or `criterion` is invalid, no channels can be removed, or the config
+            has no field for the widths of a layer that loses channels.
+        StorageError: a file cannot be read or written, or `target` has other weights.
         CompressionError: a score is NaN.
     """
     own, shards = Path(source), Shards(source)
@@ -74,8 +74,8 @@ def prune_checkpoint(
     )
     if not channels.prunable:
         raise ArgumentError(
-            f"A {type(model).__name__} has no neurons or heads that could go, and would be copied "
-            "as it is. Use quantize_checkpoint, or take another model."
+            f"A {type(model).__name__} has no neurons or heads that can be removed, and would be "
+            "copied as it is. Use quantize_checkpoint, or take another model."
         )
     config: Any = model.config
     kinds = [_field(one, config) for one in channels.prunable]
@@ -116,7 +116,7 @@ def prune_checkpoint(
 
 @final
 class _Read(LazyMapping[Callable[[], Tensor], Tensor]):
-    """The tensors of shards, each read whenever it is asked for."""
+    """The tensors of shards, each read on every access."""
 
     @override
     def _made(self, source: Callable[[], Tensor]) -> Tensor:
@@ -124,33 +124,33 @@ class _Read(LazyMapping[Callable[[], Tensor], Tensor]):
 
 
 def _field(group_set: GroupSet, config: Any) -> str:  # noqa: ANN401 (of transformers)
-    """Return which number of a config says how many groups a set has.
+    """Return the config field that holds the number of groups of a set.
 
     Raises:
-        ArgumentError: none does.
+        ArgumentError: there is no such field.
     """
     for field in (_NEURONS, _KEYS):
         if getattr(config, field, None) == group_set.size:
             return field
     raise ArgumentError(
         f"The {group_set.size} groups of channels at '{group_set.name}' have no number in the "
-        f"config of a {type(config).__name__} ({_NEURONS}, {_KEYS}), so that transformers could "
-        "not read the pruned model. Load it, and use structure_pruning and nncfx.thin."
+        f"config of a {type(config).__name__} ({_NEURONS}, {_KEYS}), so transformers could not "
+        "read the pruned model. Load it, and use structure_pruning and nncfx.thin."
     )
 
 
 def _head_changes(config: Any, keys: int) -> dict[str, int]:  # noqa: ANN401 (of transformers)
-    """Return what a config says of `keys` heads of keys and values."""
+    """Return the config changes for `keys` key-value heads."""
     heads = getattr(config, _HEADS)
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     return {_KEYS: keys, _HEADS: keys * heads // getattr(config, _KEYS), "head_dim": width}
 
 
 def _heads_allowed(source: Path, config: Any, keys: int) -> int:  # noqa: ANN401 (of transformers)
-    """Return the least number of heads of keys and values, from `keys` on, that `config` allows.
+    """Return the least number of key-value heads, from `keys` on, that `config` allows.
 
-    transformers checks a config as it is read, not as an attribute is set. Models that have no
-    `head_dim` make wider heads of fewer, and have as many weights as before.
+    transformers checks a config when reading it, not when an attribute is set. Models without
+    `head_dim` would get wider heads and keep the number of weights.
     """
     most = int(getattr(config, _KEYS))
     found = most
@@ -158,7 +158,7 @@ def _heads_allowed(source: Path, config: Any, keys: int) -> int:  # noqa: ANN401
         changes = _head_changes(config, count)
         try:
             type(config).from_dict({**config.to_dict(), **changes})
-        except Exception:  # noqa: BLE001, S112 (each config has errors of its own)
+        except Exception:  # noqa: BLE001, S112 (each config class raises its own errors)
             continue
         if _size(source, changes) < _size(source, {}):
             found = count
@@ -181,7 +181,7 @@ def _check(
     """Check that a model of the changed config has the tensors that will be written.
 
     Raises:
-        ArgumentError: it has others.
+        ArgumentError: its tensors differ.
     """
     before, after = (all_tensors(empty_model(source, **one)) for one in ({}, changes))
     for name in set(shards.names) & before.keys():
@@ -190,8 +190,8 @@ def _check(
         if name not in after or list(after[name].shape) != found:
             raise ArgumentError(
                 f"'{name}' would have the shape {found}, and the config has no place for that: "
-                f"layers of {len(channels.prunable)} sets lose unlike numbers of channels. Load "
-                "the model, and use structure_pruning and nncfx.thin."
+                f"layers of {len(channels.prunable)} sets lose different numbers of channels. "
+                "Load the model, and use structure_pruning and nncfx.thin."
             )
 
 

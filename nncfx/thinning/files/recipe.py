@@ -1,4 +1,4 @@
-"""What thinning took away, as data: rebuild a thin model, and thin an optimizer's state."""
+"""A record of what thinning removed, to rebuild a thin model or thin an optimizer's state."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,19 +24,19 @@ _FORMAT: Final = "nncfx thin recipe"
 _VERSION: Final = 1
 _ATTRIBUTE: Final = "_nncfx_thin_recipes"
 _KEPT: Final = "_user_preserved_attributes"
-"""The key of a graph module's `meta` under which torch looks for what a copy of it must have."""
+"""The key of a graph module's `meta` for attributes that torch copies with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThinRecipe:
-    """How a thin model comes from the dense one; plain data, written as JSON.
+    """How to get a thin model from the dense one; plain data, written as JSON.
 
     Attributes:
         model_class: name of the model's class, with its module.
         removed: (parameter or buffer, axis) to the indices removed along that axis, ascending.
         sizes: module name to the attributes that changed, with their new values.
         forms: modules that became graphs, with the arguments of their forwards; `sizes` has the
-            integers of their code that changed.
+            changed integers of their code.
     """
 
     model_class: str
@@ -45,7 +45,7 @@ class ThinRecipe:
     forms: Mapping[str, Arguments] = field(default_factory=dict)
 
     def __deepcopy__(self, _: dict[int, Any]) -> "ThinRecipe":
-        """Return itself: models carry recipes, nothing changes one, and indices are many."""
+        """Return itself: models carry recipes, which never change, and indices are many."""
         return self
 
     def to_json(self) -> str:
@@ -70,7 +70,7 @@ class ThinRecipe:
         """Return the recipe that `to_json` wrote.
 
         Raises:
-            ThinningError: `text` is no recipe, or one of another version.
+            ThinningError: `text` is not a recipe, or has another version.
         """
         try:
             body = load_object(text, "recipe")
@@ -87,7 +87,7 @@ class ThinRecipe:
             }
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ThinningError(
-                f"The text is no thin recipe: {error_text(error)}. Pass what "
+                f"The text is not a thin recipe: {error_text(error)}. Pass what "
                 "ThinRecipe.to_json returned."
             ) from error
         removed = {(one.tensor, one.axis): one.entries for one in content.removed}
@@ -98,7 +98,7 @@ class ThinRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class _Removed:
-    """What went from one axis of one tensor, as a file has it."""
+    """The entries removed from one axis of one tensor, as stored in a file."""
 
     tensor: str
     axis: int
@@ -107,7 +107,7 @@ class _Removed:
 
 @dataclass(frozen=True, kw_only=True)
 class _Content:
-    """What a file holds of a recipe, behind its format and version."""
+    """The content of a recipe file, without its format and version."""
 
     model_class: str
     removed: tuple[_Removed, ...]
@@ -122,18 +122,17 @@ def rebuild(
     *,
     most_bytes: int = MOST_BYTES,
 ) -> nn.Module:
-    """Return a thin copy of `model`, with the weights of a thin model if they are given.
+    """Return a thin copy of `model`, with the weights of a thin model if given.
 
     Args:
-        model: built by the original class with its original sizes; left as it is.
-        recipe: what thinning took away.
-        state_dict: that of the thin model. None: the weights of `model` that stay.
-        most_bytes: so much memory may the arguments take on which modules that became graphs are
-            traced again. Their shapes stand in the recipe, so that a file from a stranger could
-            ask for any.
+        model: built by the original class with its original sizes; not changed.
+        recipe: what thinning removed.
+        state_dict: that of the thin model. None: use the remaining weights of `model`.
+        most_bytes: limit on memory for arguments when modules that became graphs are traced again.
+            Their shapes come from the recipe, so an untrusted file could request any size.
 
     Raises:
-        ThinningError: the recipe or the weights are of another model, or the recipe asks for
+        ThinningError: the recipe or the weights belong to another model, or the recipe asks for
             more than `most_bytes`.
 
     >>> from nncfx.thinning import thin
@@ -182,14 +181,14 @@ def rebuild(
 
 
 def carry(model: nn.Module, recipes: Sequence[ThinRecipe]) -> None:
-    """Let `model` and its copies know by which thinnings, in order, it came from the dense one."""
+    """Record in `model` and its copies the thinnings, in order, that led from the dense model."""
     vars(model)[_ATTRIBUTE] = tuple(recipes)
     if isinstance(model, fx.GraphModule):
         model.meta.setdefault(_KEPT, {})[_ATTRIBUTE] = tuple(recipes)
 
 
 def recipes_of(model: nn.Module) -> tuple[ThinRecipe, ...]:
-    """Return the thinnings that led to `model`, in their order; none where it carries none."""
+    """Return the thinnings that led to `model`, in order; empty if it carries none."""
     found: tuple[ThinRecipe, ...] = vars(model).get(_ATTRIBUTE, ())
     return found
 
@@ -197,17 +196,17 @@ def recipes_of(model: nn.Module) -> tuple[ThinRecipe, ...]:
 def thin_optimizer(
     optimizer: Optimizer, model: nn.Module, thinned: nn.Module, recipe: ThinRecipe
 ) -> None:
-    """Let an optimizer continue with the thinned model: momentum and moments shrink, in place.
+    """Let an optimizer continue with the thinned model: its state shrinks, in place.
 
     Args:
         optimizer: holds parameters of `model`.
-        model: the model that was thinned, as the optimizer knows it.
-        thinned: what thinning gave.
+        model: the model before thinning, whose parameters the optimizer holds.
+        thinned: the result of thinning.
         recipe: of that thinning.
 
     Raises:
-        ThinningError: the optimizer has a parameter that is not of `model`, or keeps a tensor
-            that is neither of its parameter's shape nor a number. Nothing is changed.
+        ThinningError: the optimizer has a parameter that is not of `model`, or a state tensor that
+            has neither its parameter's shape nor a single element. Nothing is changed.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     new = dict(thinned.named_parameters(remove_duplicate=False))
@@ -240,9 +239,9 @@ def _state(
             smaller[key] = cut.kept(name, value)
         elif isinstance(value, torch.Tensor) and value.numel() > 1:
             raise ThinningError(
-                f"The optimizer keeps {key!r} of shape {tuple(value.shape)} for '{name}' of shape "
-                f"{tuple(parameter.shape)}; what of it belongs to a channel is not known. Start "
-                "the optimizer again with the thinned model's parameters."
+                f"The optimizer keeps {key!r} of shape {tuple(value.shape)} for '{name}' of "
+                f"shape {tuple(parameter.shape)}; which part of it belongs to which channel is "
+                "not known. Start the optimizer again with the thinned model's parameters."
             )
         else:
             smaller[key] = value

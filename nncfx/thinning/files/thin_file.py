@@ -1,7 +1,7 @@
-"""Files of thin models of which modules have become graphs: the recipes go with the weights.
+"""Files of thin models with modules that became graphs: recipes are stored with the weights.
 
-What thinning returned carries its recipes, so that `nncfx.storage` writes and reads such files;
-these two take the recipes from elsewhere, and leave the dense model alone.
+The result of thinning carries its recipes, so `nncfx.storage` writes and reads such files; these
+two functions take the recipes as arguments, and do not change the dense model.
 """
 
 import json
@@ -24,14 +24,14 @@ def save_thinned(
     *,
     signed_zeros: bool = False,
 ) -> SavedFile:
-    """Write a thin model as a `.nncfx` file, from which `load_thinned` makes it again.
+    """Write a thin model as a `.nncfx` file, for `load_thinned`.
 
     Args:
-        path: The file; one that exists is replaced.
-        model: What thinning returned.
-        recipes: Of all the thinnings that led from the dense model to it, in their order; by
-            default those that the model carries, as what `thin` returns does.
-        signed_zeros: True keeps -0.0, of which masked weights are full, apart from 0.0.
+        path: The file; an existing one is replaced.
+        model: The result of thinning.
+        recipes: All thinnings that led from the dense model to it, in order; by default those that
+            the model carries, as the result of `thin` does.
+        signed_zeros: True preserves -0.0, which is frequent in masked weights.
 
     Raises:
         StorageError: As `nncfx.storage.save`.
@@ -43,15 +43,15 @@ def save_thinned(
 
 
 def load_thinned(path: str | os.PathLike[str], model: nn.Module) -> nn.Module:
-    """Return the model that `save_thinned`, or `nncfx.storage.save`, wrote.
+    """Return the model written by `save_thinned` or `nncfx.storage.save`.
 
     Args:
         path: The file.
-        model: Built by the original class with its original sizes; left as it is.
+        model: Built by the original class with its original sizes; not changed.
 
     Raises:
-        StorageError: The file is damaged or hostile, or of another model.
-        ThinningError: Its recipes are of another model.
+        StorageError: The file is damaged or hostile, or belongs to another model.
+        ThinningError: Its recipes belong to another model.
 
     >>> from pathlib import Path
     >>> from tempfile import mkdtemp

@@ -1,4 +1,4 @@
-"""Wrap a fresh model as the one in a file was wrapped, with the same calls."""
+"""Wraps a fresh model like the one in a file, with the same calls."""
 
 import warnings
 from collections import Counter
@@ -24,8 +24,8 @@ from nncfx.tracing.calls.preservation import preserved
 def call_counts(model: NNCFNetwork) -> dict[str, int]:
     """Return how often functions with hooks are called, by scope and function.
 
-    Addresses number calls, and a cache that is full spares some. The only call of a scope has no
-    other number.
+    Addresses contain call numbers, and a filled cache saves calls. The only call of a scope always
+    has the same number.
     """
     graph = model.nncf.graph
     often = Counter(one.scope for one in graph.operations)
@@ -46,9 +46,9 @@ def _made(graph: NNCFGraph) -> Counter[str]:
 def wrapped(
     model: nn.Module, stored: StoredModel, example_inputs: ExampleInputs | None = None
 ) -> NNCFNetwork:
-    """Return `model`, wrapped in place with inputs as those of the model in the file.
+    """Return `model`, wrapped in place with inputs like those of the model in the file.
 
-    Where it makes other calls than that one did, it is run once and traced again, for caches that
+    If its calls differ from those of that model, it is run once and traced again, for caches that
     a forward fills.
 
     Raises:
@@ -69,7 +69,7 @@ def wrapped(
 
 
 def warn_other_calls(network: nn.Module, stored: StoredModel) -> None:
-    """Tell of calls that `network` makes more or less often than the model in the file did.
+    """Warn about calls that `network` makes more or less often than the model in the file.
 
     Raises:
         StorageError: the file is damaged.
@@ -79,11 +79,11 @@ def warn_other_calls(network: nn.Module, stored: StoredModel) -> None:
     if others:
         name = next(iter(others))
         warnings.warn(
-            f"The model makes other calls than when the file was written: {name} "
-            f"{others[name]} times, and {wanted[name]} times then. Quantizers are known by the "
-            "numbers of calls, and may stand at others now. Build the model as it was, from the "
-            "same code, and make a new one where a forward has filled a cache of this one; or "
-            "pass the example_inputs of then.",
+            f"The model makes other calls than when the file was written: {name} {others[name]} "
+            f"times, and {wanted[name]} times then. Quantizers are identified by call numbers, "
+            "and may be at other calls now. Build the model as it was, from the same code, and "
+            "make a new one where a forward has filled a cache of this one; or pass the "
+            "example_inputs used then.",
             stacklevel=4,
         )
 
@@ -91,7 +91,9 @@ def warn_other_calls(network: nn.Module, stored: StoredModel) -> None:
 def _wanted(stored: StoredModel) -> Mapping[str, Any]:
     wanted = stored.structure.get("calls", {})
     if not isinstance(wanted, Mapping):
-        raise StorageError("The file is damaged: its calls are no object. Save the model again.")
+        raise StorageError(
+            "The file is damaged: its calls are not an object. Save the model again."
+        )
     return wanted
 
 
@@ -116,17 +118,17 @@ def _wrapped(
         with suppress(TracingError):
             return wrap(model, made, further_inputs=further)
         raise TracingError(
-            f"{error} These were made of the shapes in the file: if it is of another model, take "
-            "that one; else pass example_inputs to load."
+            f"{error} These were made from the shapes in the file: if it is of another model, "
+            "take that one; else pass example_inputs to load."
         ) from error
 
 
 def _made_for(
     model: nn.Module, description: Mapping[str, Any], *, noise: bool = True
 ) -> ExampleInputs:
-    """Return described inputs on the device of `model`; their floats are of a dtype that it has.
+    """Return inputs as described, on the device of `model` and in a floating dtype that it has.
 
-    A fresh model is of float32, whatever the one in the file was turned to.
+    A fresh model has float32, whatever dtype the model in the file was converted to.
     """
     own = [one.dtype for one in model.parameters() if one.is_floating_point()]
     dtypes = dict.fromkeys(own)
@@ -142,12 +144,14 @@ def _made_for(
 
 
 def listed(structure: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """Return the list `name` of a file's structure; empty where there is none.
+    """Return the list `name` of a file's structure; empty if missing.
 
     Raises:
-        StorageError: it is no list.
+        StorageError: it is not a list.
     """
     found = structure.get(name, [])
     if not isinstance(found, list):
-        raise StorageError(f"The file is damaged: its {name} are no list. Save the model again.")
+        raise StorageError(
+            f"The file is damaged: its {name} are not a list. Save the model again."
+        )
     return found

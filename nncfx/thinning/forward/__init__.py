@@ -1,1 +1,1 @@
-"""The forward of a module as a graph whose sizes can change."""
+"""The forward of a module as a graph in which sizes can change."""

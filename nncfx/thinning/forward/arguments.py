@@ -1,4 +1,4 @@
-"""What the modules of a model are called with, as plain data: `forward_arguments`."""
+"""The arguments with which modules of a model are called, as plain data: `forward_arguments`."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from nncfx.tracing import ExampleInputs, run
 from nncfx.tracing.calls.preservation import preserved
 from nncfx.tracing.calls.tensors import describe
 
-# ruff: noqa: ANN401 (arguments of functions are anything)
+# ruff: noqa: ANN401 (arguments of functions can be anything)
 
 Arguments: TypeAlias = Mapping[str, Any]
 """Name to a `TensorInfo`, a number, a string, None, or a list or tuple of such."""
@@ -25,13 +25,14 @@ _Simple: TypeAlias = bool | int | float | str | None
 def forward_arguments(
     model: nn.Module, example_inputs: ExampleInputs, names: Iterable[str]
 ) -> dict[str, Arguments]:
-    """Return what the forwards of some modules are given, those left out by default included.
+    """Return the arguments of the forwards of some modules, including defaults.
 
-    Modules that are never called, or are given anything but tensors and simple values, or more
-    arguments than they name, are left out. Of several calls the first counts.
+    Modules that are never called, or are called with anything but tensors and simple values, or
+    with more arguments than their signature names, are left out. If there are several calls, the
+    first counts.
 
     Args:
-        model: runs once, in evaluation mode, and is left as it was.
+        model: run once, in evaluation mode, and restored.
         example_inputs: a tensor, a tuple of positional inputs, or a mapping of keyword inputs.
         names: of modules.
     """
@@ -53,7 +54,7 @@ def forward_arguments(
 
 
 def made(value: Any, module: nn.Module) -> Any:
-    """Return an argument as it was described, zeros for a tensor, where `module` computes."""
+    """Return an argument from its description, zeros for a tensor, on the device of `module`."""
     if isinstance(value, TensorInfo):
         device = next((one.device for one in module.parameters()), None)
         return torch.zeros(value.shape, dtype=getattr(torch, value.dtype), device=device)
@@ -63,7 +64,7 @@ def made(value: Any, module: nn.Module) -> Any:
 
 
 def made_bytes(value: Any) -> int:
-    """Return how much memory `made` takes for an argument, or for several of a list or tuple."""
+    """Return the memory in bytes of `made` for an argument, or a list or tuple of them."""
     if isinstance(value, TensorInfo):
         kind: torch.dtype = getattr(torch, value.dtype)
         return value.elements * kind.itemsize
@@ -71,7 +72,7 @@ def made_bytes(value: Any) -> int:
 
 
 def plain(value: Any) -> Any:
-    """Return an argument as JSON holds it; `from_plain` is the inverse."""
+    """Return an argument as JSON values; `from_plain` is the inverse."""
     if isinstance(value, TensorInfo):
         return {"tensor": list(value.shape), "dtype": value.dtype}
     if isinstance(value, list | tuple):
@@ -80,11 +81,11 @@ def plain(value: Any) -> Any:
 
 
 def from_plain(value: Any) -> Any:
-    """Return the argument that `plain` made data of.
+    """Return the argument from the result of `plain`.
 
     Raises:
-        KeyError: it did not.
-        ValueError: a tensor has a negative size, or a type that torch does not know.
+        KeyError: `plain` did not write it.
+        ValueError: a tensor has a negative size, or an unknown dtype.
     """
     if not isinstance(value, Mapping):
         return value
@@ -105,7 +106,7 @@ def _described(
 ) -> Arguments | None:
     try:
         bound = inspect.signature(module.forward).bind(*args, **kwargs)
-    except (TypeError, ValueError):  # it has no signature, or a false one
+    except (TypeError, ValueError):  # it has no signature, or a wrong one
         return None
     bound.apply_defaults()
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -14,7 +14,7 @@ from nncfx.errors import ThinningError, error_text, machine_fault
 from nncfx.thinning.forward.arguments import Arguments
 from nncfx.thinning.forward.fx_tracer import traced_forward
 
-# ruff: noqa: ANN401 (arguments of functions are anything)
+# ruff: noqa: ANN401 (arguments of functions can be anything)
 
 _CALLS: Final = frozenset({"call_function", "call_method", "call_module"})
 _MODES: Final = "in training it does other things than in evaluation"
@@ -22,12 +22,12 @@ _MODES: Final = "in training it does other things than in evaluation"
 
 @dataclass(frozen=True, eq=False)
 class ForwardGraph:
-    """What a module's own forward does; calls of modules in it are single nodes.
+    """The graph of a module's own forward; calls of submodules are single nodes.
 
     Attributes:
-        graph: reads every integer of `literals` from the attribute of its name.
-        literals: attribute to the integer that stands in the code there, above 1.
-        constants: attribute to a tensor that the code has from elsewhere.
+        graph: reads every integer of `literals` from the attribute of that name.
+        literals: attribute to the integer in the code, above 1.
+        constants: attribute to a tensor that the code gets from elsewhere.
     """
 
     graph: fx.Graph
@@ -35,7 +35,7 @@ class ForwardGraph:
     constants: Mapping[str, torch.Tensor]
 
     def settled(self, values: Mapping[str, int]) -> fx.Graph:
-        """Return the graph with its integers in place, those in `values` changed."""
+        """Return the graph with its integers inserted, those in `values` changed."""
         graph = fx.Graph()
         numbers = {**self.literals, **values}
         copies: dict[fx.Node, Any] = {}
@@ -55,17 +55,17 @@ class ForwardGraph:
 
 
 def forward_graph(module: nn.Module, arguments: Arguments) -> ForwardGraph:
-    """Return the forward of `module` as a graph that holds in training and in evaluation.
+    """Return the forward of `module` as a graph for both training and evaluation.
 
-    Branches on sizes are taken as for `arguments`; the graph refuses inputs for which the module
-    would take others.
+    Branches on sizes are resolved for `arguments`; the graph rejects inputs for which the module
+    would branch differently.
 
     Args:
-        module: left as it is.
+        module: not changed.
         arguments: of a call of its forward.
 
     Raises:
-        ThinningError: the forward cannot be written down; the message says why.
+        ThinningError: the forward cannot be traced; the message says why.
     """
     constants: Mapping[str, torch.Tensor] = {}
     try:
@@ -88,16 +88,16 @@ def forward_graph(module: nn.Module, arguments: Arguments) -> ForwardGraph:
 
 def _own_graph(module: fx.GraphModule) -> fx.Graph:
     graph = copy.deepcopy(module.graph)
-    if type(graph._codegen) is not fx.graph.CodeGen:  # noqa: SLF001 (fx does not tell otherwise)
+    if type(graph._codegen) is not fx.graph.CodeGen:  # noqa: SLF001 (fx has no public way)
         raise ValueError("its arguments are taken apart, as those of an exported program")
     return graph
 
 
 def _join(graph: fx.Graph, training: fx.Graph) -> None:
-    """Let a graph of evaluation hold for training too, by the flag `training` of its module.
+    """Make a graph for evaluation also valid for training, using the module's `training` flag.
 
     Raises:
-        ValueError: they differ in more than arguments that are no tensors.
+        ValueError: the graphs differ in more than non-tensor arguments.
     """
     if [_kind(one) for one in graph.nodes] != [_kind(one) for one in training.nodes]:
         raise ValueError(_MODES)
@@ -116,7 +116,7 @@ def _kind(node: fx.Node) -> tuple[str, Any, int]:
 
 
 def _by_mode(graph: fx.Graph, evaluation: Any, training: Any) -> Any:
-    """Return what is one value in evaluation and another one in training."""
+    """Return an expression with one value in evaluation and another in training."""
     if evaluation is training or (type(evaluation), evaluation) == (type(training), training):
         return evaluation
     if fx.Node in (type(evaluation), type(training)):
@@ -128,7 +128,7 @@ def _by_mode(graph: fx.Graph, evaluation: Any, training: Any) -> Any:
 
 
 def _refilled(value: Any, leaves: Iterable[Any]) -> Any:
-    """Return nested arguments with other leaves, in order."""
+    """Return nested arguments with their leaves replaced, in order."""
     left = iter(leaves)
 
     def put(_: Any) -> Any:
@@ -144,7 +144,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _lift(graph: fx.Graph) -> dict[str, int]:
-    """Let the graph read the integers above 1 that its calls are given; return them by name."""
+    """Make the graph read integers above 1 from attributes; return them by name."""
     literals: dict[str, int] = {}
     for node in [one for one in graph.nodes if one.op in _CALLS]:
         prefix = f"literal_{node.name}"

@@ -1,4 +1,4 @@
-"""Trace the forward of one module into an `fx.Graph`: `traced_forward`."""
+"""Traces the forward of one module into an `fx.Graph`: `traced_forward`."""
 
 import functools
 import inspect
@@ -16,7 +16,7 @@ from nncfx.channels.rules.constants import CONSTRUCTORS
 from nncfx.thinning.forward.arguments import Arguments, made
 from nncfx.tracing.calls.preservation import preserved
 
-# ruff: noqa: ANN401 (arguments of functions are anything)
+# ruff: noqa: ANN401 (arguments of functions can be anything)
 
 _MAKERS: Final = CONSTRUCTORS | {"arange", "eye", "linspace", "tensor"}
 
@@ -24,32 +24,32 @@ _MAKERS: Final = CONSTRUCTORS | {"arange", "eye", "linspace", "tensor"}
 def traced_forward(
     module: nn.Module, arguments: Arguments, *, train: bool
 ) -> tuple[fx.Graph, dict[str, torch.Tensor]]:
-    """Return the graph of one forward, and the tensors that its code has from elsewhere, by name.
+    """Return the graph of one forward, and the tensors that its code gets from elsewhere, by name.
 
-    Calls of modules are single nodes. Branches on sizes are taken as for `arguments`, and the
-    graph refuses inputs for which the module would take others.
+    Calls of submodules are single nodes. Branches on sizes are resolved for `arguments`, and the
+    graph rejects inputs for which the module would branch differently.
 
     Args:
-        module: left as it is.
+        module: not changed.
         arguments: of a call of its forward.
-        train: whether in training mode; else in evaluation mode.
+        train: whether to trace in training mode instead of evaluation mode.
 
     Raises:
-        Exception: of many kinds; what the code does cannot be followed, as branches on values.
+        Exception: of many kinds; the code cannot be traced, such as branches on values.
     """
     tracer = _ForwardTracer({name: made(one, module) for name, one in arguments.items()})
-    stand_in: nn.Module = object.__new__(type(module))  # takes up what the tracer notes
+    stand_in: nn.Module = object.__new__(type(module))  # receives what the tracer records
     with torch.no_grad(), preserved(module, train=train), _recorded(tracer, module):
         vars(stand_in).update(vars(module))
         graph = tracer.trace(stand_in)
-    # the flag is another one than now, and of all that was noted only tensors matter
+    # the flag now has another value, and only tensors matter among the recorded attributes
     names = {str(one.target) for one in graph.nodes if one.op == "get_attr"}
     found = {key: one for key, one in vars(stand_in).items() if isinstance(one, torch.Tensor)}
     return graph, {key: one for key, one in found.items() if key in names}
 
 
 class _ForwardTracer(fx.Tracer):
-    """Takes each module that is called as a whole, and decides branches by the arguments."""
+    """Treats each called module as a single node, and resolves branches by the arguments."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class _ForwardTracer(fx.Tracer):
         parameters = inspect.signature(root_fn).parameters
         for name, parameter in list(parameters.items())[1:]:
             if name not in self._arguments:
-                continue  # *args or **kwargs, for which nothing was given
+                continue  # *args or **kwargs without any arguments
             default = () if parameter.default is parameter.empty else (parameter.default,)
             given: Any = self.create_proxy("placeholder", name, default, {})
             self._values[given.node] = value = self._arguments[name]
@@ -97,7 +97,7 @@ class _ForwardTracer(fx.Tracer):
         return lambda *args: root_fn(*args, **named), [self.root, *positional]
 
     def _require(self, proxy: fx.Proxy, value: Any) -> None:
-        """Let the graph refuse inputs for which something has another value."""
+        """Make the graph reject inputs for which something has another value."""
         compare = operator.is_ if value is None or isinstance(value, bool) else operator.eq
         same = self.create_proxy("call_function", compare, (proxy, value), {})
         text = f"this graph holds where {proxy.node} is {value!r}"
@@ -120,10 +120,10 @@ class _ForwardTracer(fx.Tracer):
         return self.create_proxy("call_function", operator.getitem, (proxy, index), {})
 
     def decided(self, proxy: fx.Proxy, ask: Callable[[Any], Any]) -> Any:
-        """Return what `ask` says of the value behind a proxy; the graph requires that it does.
+        """Return the result of `ask` for the value of a proxy, and make the graph require it.
 
         Raises:
-            TraceError: it is asked of the values of a tensor.
+            TraceError: `ask` needs the values of a tensor.
         """
         value = self._value(proxy.node)
         if isinstance(value, torch.Tensor) and ask is not len:
@@ -155,7 +155,7 @@ class _ForwardTracer(fx.Tracer):
 
 
 class _Proxy(fx.Proxy):
-    """Stands for a value; where code needs a number of it, it is that for the arguments given."""
+    """Represents a value; where code needs a number, it is the one for the given arguments."""
 
     @override
     def __len__(self) -> int:
@@ -175,7 +175,7 @@ class _Proxy(fx.Proxy):
         return _Attribute(self, k)
 
     def _decided(self, ask: Callable[[Any], Any]) -> Any:
-        assert isinstance(self.tracer, _ForwardTracer)  # noqa: S101 (who makes these)
+        assert isinstance(self.tracer, _ForwardTracer)  # noqa: S101 (which creates all proxies)
         return self.tracer.decided(self, ask)
 
 
@@ -186,20 +186,21 @@ def _noted(function: Callable[..., Any]) -> Callable[..., fx.Proxy]:
     return note
 
 
-# fx itself takes x *= 2 for x = x * 2, another operation, which leaves what x is a view of alone
+# fx itself traces x *= 2 as x = x * 2, a different operation: the base of a view x is unchanged
 for _name in fx.graph.inplace_methods:
     setattr(_Proxy, f"__{_name}__", _noted(getattr(operator, _name)))
 
 
 class _Attribute(Attribute, _Proxy):
-    """An attribute of what a proxy stands for."""
+    """An attribute of a proxy."""
 
 
 @contextmanager
 def _recorded(tracer: _ForwardTracer, module: nn.Module) -> Iterator[None]:
-    """Let calls of functions that make a tensor of a given size be nodes, and `len` in forward.
+    """Record functions that create a tensor of a given size as nodes, and `len` in the forward.
 
-    Torch hands those to no proxy, and refuses sizes that are proxies; `len` returns integers only.
+    Torch does not pass these to proxies, and rejects proxies as sizes; `len` returns only
+    integers.
     """
 
     def as_node(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -222,7 +223,7 @@ def _recorded(tracer: _ForwardTracer, module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _changed(table: dict[str, Any], values: Mapping[str, Any]) -> Iterator[None]:
-    """Put `values` into a table, and back what was there."""
+    """Set `values` in a table, and restore it afterwards."""
     before = {name: table[name] for name in values if name in table}
     table.update(values)
     try:

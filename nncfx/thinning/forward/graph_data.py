@@ -1,4 +1,4 @@
-"""Graphs of `torch.fx` as data that pickles: `as_data` and `from_data`."""
+"""`torch.fx` graphs as picklable data: `as_data` and `from_data`."""
 
 import pydoc
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ NodeData: TypeAlias = tuple[str, str, Any, Any, Any]
 
 @dataclass(frozen=True)
 class _Result:
-    """What the node of this name has returned."""
+    """The result of the node with this name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class _Function:
-    """The function of this name, with its module; some of torch's do not pickle."""
+    """The function with this name, and its module; some torch functions cannot be pickled."""
 
     name: str
 
@@ -40,7 +40,7 @@ def as_data(graph: fx.Graph) -> list[NodeData]:
 
 
 def from_data(nodes: Sequence[NodeData]) -> fx.Graph:
-    """Return the graph that `as_data` wrote down."""
+    """Return the graph from the result of `as_data`."""
     graph = fx.Graph()
     made: dict[str, fx.Node] = {}
 

@@ -1,4 +1,4 @@
-"""A module whose forward is an `fx` graph: `GraphForm`, and how a module becomes one."""
+"""Modules whose forward is an `fx` graph: `GraphForm`, and how to convert a module."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,12 @@ from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 
 
 class GraphForm(fx.GraphModule):
-    """An `fx.GraphModule` that has all the state of the module that it stands for.
+    """An `fx.GraphModule` with all state of the module that it replaces.
 
-    Parameters, buffers, submodules, hooks and attributes are the module's, used by the graph or
-    not, so that keys of the `state_dict` stay. Methods other than `forward` are not there.
-    It is pickled with its graph, and so with what depends on `training`; torch's own class would
-    write Python code and trace that again.
+    Parameters, buffers, submodules, hooks and attributes are the module's, whether the graph uses
+    them or not, so the keys of the `state_dict` do not change. Methods other than `forward` are
+    missing. It is pickled with its graph, including what depends on `training`; torch's own class
+    would write Python code and trace it again.
     """
 
     @override
@@ -44,7 +44,7 @@ def _with_graph(name: str, nodes: Sequence[NodeData]) -> GraphForm:
 
 
 def _standing_for(module: nn.Module, form: ForwardGraph, graph: fx.Graph) -> GraphForm:
-    """Return a module with the state of `module` and a graph made of `form`."""
+    """Return a module with the state of `module` and a graph from `form`."""
     made = GraphForm(nn.Module(), fx.Graph(), type(module).__name__)
     vars(made).update({**vars(module), **form.constants})
     made.graph = graph
@@ -54,22 +54,22 @@ def _standing_for(module: nn.Module, form: ForwardGraph, graph: fx.Graph) -> Gra
 def exchange(
     model: nn.Module, name: str, form: ForwardGraph, values: Mapping[str, int]
 ) -> nn.Module:
-    """Return `model`, with one module in the form of a graph, whose integers are changed.
+    """Return `model`, with one module converted to a graph with changed integers.
 
     Args:
-        model: changed in place, unless it is itself the module.
+        model: changed in place, unless it is the module itself.
         name: of the module; "" is the model itself.
         form: of its class.
-        values: literals to their new values; others stay.
+        values: literals to their new values; others do not change.
     """
     module = model.get_submodule(name)
     return _put(model, module, _standing_for(module, form, form.settled(values)))
 
 
 def with_literals(model: nn.Module, forms: Mapping[str, ForwardGraph]) -> nn.Module:
-    """Return `model` with some modules in the form of graphs, whose integers are attributes.
+    """Return `model` with some modules converted to graphs whose integers are attributes.
 
-    Both have the same tensors, by the same names; `model` is left as it is.
+    Both have the same tensors, by the same names; `model` is not changed.
 
     Args:
         model: any module.

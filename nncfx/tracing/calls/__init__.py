@@ -1,1 +1,1 @@
-"""What a forward calls: modules, functions, their tensors, and the inputs it is given."""
+"""The calls of a forward: modules, functions, tensors and inputs."""

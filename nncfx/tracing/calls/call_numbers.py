@@ -1,11 +1,11 @@
-"""Tell the calls of a module or a function within one forward of a wrapped model apart.
+"""Distinguish the calls of a module or a function within one forward of a wrapped model.
 
-A call of a function is known by where the code makes it, and by how often it was made there: a
-forward that fills a cache, takes a branch or computes a mask for an export makes other calls at
-other places. Compiled code cannot say where it is; there calls are numbered.
+A call of a function is identified by its place in the code and the number of earlier calls there,
+because a forward that fills a cache, takes a branch or computes a mask for an export makes other
+calls at other places. In compiled code, which cannot find its place, calls are only numbered.
 
-The numbers are local to the forward and to the thread: a context variable holds them. Compiled
-code knows no context variables; there a mode holds them, which costs nothing once compiled.
+The numbers are local to the forward and to the thread, in a context variable. Compiled code does
+not support context variables, so a mode holds the numbers there, at no cost once compiled.
 """
 
 import os
@@ -25,12 +25,12 @@ from nncfx.errors import HookError
 Site: TypeAlias = tuple[int, ...]
 """Where a module's forward makes a call: the line of each frame, the innermost first.
 
-Calls on one line are told apart by their order. Instructions would tell more, but Python 3.11
-makes a call at another one once it has made it often.
+Calls on one line are distinguished by their order. Instruction offsets would be more precise, but
+Python 3.11 changes them for calls that it specializes.
 """
 
 Counts: TypeAlias = dict[Hashable, int]
-"""Calls so far by function, or by function and site; the module's own under the empty name."""
+"""Calls so far by function, or by function and site; the module's own calls under ""."""
 
 _Calls: TypeAlias = dict[str, Counts]
 _Call = TypeVar("_Call", bound=Hashable)
@@ -40,7 +40,7 @@ _BETWEEN: Final = (
     *(str(Path(torch.__file__).parent / one) + os.sep for one in ("_dynamo", "fx")),
     str(Path(__file__).parents[2]) + os.sep,
 )
-"""The files of code between a forward and its caller, traced, hooked, compiled or exported."""
+"""Files of code that runs between a forward and its caller in tracing, hooks or compilation."""
 
 _CALLS: Final[ContextVar[_Calls | None]] = ContextVar("_CALLS", default=None)
 
@@ -51,7 +51,7 @@ def numbered_calls() -> AbstractContextManager[Any]:
 
 
 def is_code_of(frame: FrameType, code: CodeType) -> bool:
-    """Return whether `frame` runs `code`, or what torch.compile has made of it."""
+    """Return whether `frame` runs `code`, or code that torch.compile made from it."""
     runs = frame.f_code
     return runs is code or (
         runs.co_firstlineno == code.co_firstlineno and runs.co_filename == code.co_filename
@@ -59,10 +59,10 @@ def is_code_of(frame: FrameType, code: CodeType) -> bool:
 
 
 def call_site(frame: FrameType | None, outermost: FrameType | CodeType) -> Site:
-    """Return where the code is that runs in `frame`, seen from the frame `outermost`.
+    """Return the site of the code that runs in `frame`, relative to the frame `outermost`.
 
     Args:
-        frame: Of the function that makes a call.
+        frame: The frame of the function that makes a call.
         outermost: The frame that calls the module's forward, or its code.
     """
     found: list[int] = []
@@ -83,9 +83,9 @@ def _is_between(file: str) -> bool:
 
 
 class CallNumbers:
-    """The numbers of calls of functions in their scopes, as traces give them.
+    """The numbers of function calls in their scopes, as assigned by traces.
 
-    A call that another trace made before has the same number in both.
+    A call that an earlier trace made keeps its number.
     """
 
     def __init__(self, known: "CallNumbers | None" = None) -> None:
@@ -108,14 +108,14 @@ class CallNumbers:
 
 
 def calls_so_far(module: str) -> Counts:
-    """Return, to be updated, the calls so far in this forward by `module` of each function.
+    """Return the mutable counts of calls by `module` so far in this forward.
 
-    A module that is called by itself, outside the model's forward, starts from 0.
+    A module that is called outside the model's forward starts from 0.
 
     Raises:
-        HookError: it is called in a backward pass, where nobody knows the calls before, or in a
-            part of the model that is compiled by itself. Unless `fullgraph` is set, the compiler
-            lets that part run as it is then.
+        HookError: it is called in a backward pass, where earlier calls are unknown, or in a part
+            of the model that is compiled on its own. Unless `fullgraph` is set, the compiler then
+            runs that part uncompiled.
     """
     if torch.compiler.is_compiling():
         calls = _compiled_calls()
@@ -138,7 +138,7 @@ def calls_so_far(module: str) -> Counts:
 
 
 def next_number(calls: dict[_Call, int], call: _Call) -> int:
-    """Return how often `call` was counted before, and count it."""
+    """Return the count of `call`, then increment it."""
     number = calls.get(call, 0)
     calls[call] = number + 1
     return number
@@ -154,7 +154,7 @@ def _fresh() -> Iterator[None]:
 
 
 class _CallsMode(BaseTorchFunctionMode):
-    """Holds what `_CALLS` holds, where code is compiled."""
+    """Holds the counts of `_CALLS` in compiled code."""
 
     def __init__(self) -> None:
         super().__init__()

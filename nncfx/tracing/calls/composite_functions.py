@@ -1,9 +1,9 @@
-"""Take torch's composite Python functions apart, so that a mode sees what they call.
+"""Run the bodies of torch's composite Python functions so that modes see their calls.
 
-A `TorchFunctionMode` is off while the function that it was told of runs. For
-`F.multi_head_attention_forward` that would hide the projections and the attention. Its body is
-run instead with the one check that reports it switched off: a copy of the function whose globals
-say that no argument overrides torch. torch itself is not changed.
+A `TorchFunctionMode` is disabled while a function that it intercepted runs. For
+`F.multi_head_attention_forward` that would hide the projections and the attention. Instead, a copy
+of the function is run whose globals say that no argument overrides torch, so the function itself
+is not reported. torch is not changed.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Any, Final
 from torch.nn import functional as F
 
 COMPOSITE: Final = F.multi_head_attention_forward
-"""The one function that is taken apart."""
+"""The only function that is handled this way."""
 
 
 def _no_override(*_: Any) -> bool:
@@ -34,4 +34,4 @@ def _unreported(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 composite_apart: Final = _unreported(COMPOSITE)
-"""`COMPOSITE`, to be run with the mode on."""
+"""`COMPOSITE`, to be called with the mode active."""

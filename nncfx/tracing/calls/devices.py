@@ -1,4 +1,4 @@
-"""Where a model is, and inputs brought there."""
+"""Find the device of a model and move inputs to it."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from nncfx.tracing.calls.tensors import replaced
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return where the first parameter of `model` is; the CPU, if it has none."""
+    """Return the device of the first parameter of `model`; the CPU if it has none."""
     return next((one.device for one in model.parameters()), torch.device("cpu"))
 
 

@@ -1,9 +1,9 @@
-"""How a torch function is spelt in an address, and which calls are operations at all.
+"""The names of torch functions in addresses, and which calls are operations.
 
 Under a `TorchFunctionMode` torch reports `x + y` as `Tensor.add` and an in-place ReLU as
-`F.relu(inplace=True)`; NNCF spells them `__add__` and `relu_`. One table maps function objects,
-by identity, to NNCF's spelling; every other function is spelt by its own name. The function that
-torch reports does not say whether `x + y` or `x.add(y)` was written, so both are `__add__`.
+`F.relu(inplace=True)`; NNCF names them `__add__` and `relu_`. A table maps function objects, by
+identity, to NNCF's names; other functions keep their own names. Torch reports `x + y` and
+`x.add(y)` alike, so both are `__add__`.
 """
 
 import sys
@@ -29,7 +29,7 @@ def _table() -> dict[Callable[..., Any], str]:
     table: dict[Callable[..., Any], str] = {}
     for method, operator in _OPERATORS.items():
         table[getattr(torch.Tensor, method)] = f"__{operator}__"
-        if method != "matmul":  # there is no in-place matrix product
+        if method != "matmul":  # no in-place matrix product exists
             table[getattr(torch.Tensor, f"{method}_")] = f"__i{operator}__"
     for name in _COMPARISONS:
         table[getattr(torch.Tensor, name)] = f"__{name}__"
@@ -61,21 +61,21 @@ _PASSING: Final = frozenset(
 
 
 class Kind:
-    """What a call is to the graph: the three cases of `kind`."""
+    """The kinds of calls for the graph, as returned by `kind`."""
 
     OPERATION: Final = "operation"
     PASSING: Final = "passing"
-    """Not an operation; the result carries the data of the first tensor argument."""
+    """Not an operation; the result has the data of the first tensor argument."""
     CONSTRUCTOR: Final = "constructor"
     """Not an operation; the result depends on no tensor's values."""
 
 
 def spelling(func: Callable[..., Any], kwargs: Mapping[str, Any] | None = None) -> str:
-    """Return the name of `func` in an address, as NNCF spells it.
+    """Return NNCF's name of `func`, as in addresses.
 
     Args:
         func: The function object that torch reports.
-        kwargs: The keyword arguments of the call; only `F.relu` is spelt by one of them.
+        kwargs: The keyword arguments of the call; they matter only for `F.relu`.
 
     >>> spelling(torch.Tensor.add_), spelling(torch.relu), spelling(F.relu, {"inplace": True})
     ('__iadd__', 'relu', 'relu_')
@@ -85,7 +85,7 @@ def spelling(func: Callable[..., Any], kwargs: Mapping[str, Any] | None = None) 
     known = _SPELLINGS.get(func)
     if known is not None:
         return known
-    # built-in functions spell their name anew each time, and graphs keep it
+    # built-in functions create a new name string on each access, and graphs keep it
     name = sys.intern(func.__name__)
     if name != "__get__":
         return name
@@ -96,7 +96,7 @@ def spelling(func: Callable[..., Any], kwargs: Mapping[str, Any] | None = None) 
 
 
 def kind(name: str) -> str:
-    """Return which `Kind` of call a function spelt `name` makes.
+    """Return the `Kind` of calls of a function named `name`.
 
     >>> kind("linear"), kind("zeros_like"), kind("data")
     ('operation', 'constructor', 'passing')

@@ -1,4 +1,4 @@
-"""Example inputs as a description that JSON can hold: shapes and types, never values."""
+"""Describe example inputs as JSON data, by shapes and types without values."""
 
 import math
 from collections import namedtuple
@@ -12,13 +12,13 @@ from nncfx.errors import ArgumentError, StorageError
 from nncfx.tracing.calls.inputs import ExampleInputs
 
 MOST_BYTES: Final = 2**30
-"""So much memory may what a file describes take when it is made."""
+"""Maximum memory of the inputs that a file describes."""
 
 
 def describe_inputs(inputs: object) -> dict[str, Any]:
-    """Return a description of `inputs`, nested as they are.
+    """Return a description of `inputs`, nested likewise.
 
-    What JSON cannot hold is described as "other"; `inputs_from` then asks for the inputs.
+    Objects that JSON cannot represent are described as "other", which `inputs_from` rejects.
 
     >>> describe_inputs((torch.ones(1, 3), True))["items"][0]
     {'kind': 'tensor', 'shape': [1, 3], 'dtype': 'float32'}
@@ -45,13 +45,13 @@ def inputs_from(
 ) -> ExampleInputs:
     """Return inputs of the described shapes and types on `device`.
 
-    Floating-point tensors are normal noise of a fixed seed, or without `noise` ones, as all others
-    are: floats may be numbers of rows in a table.
+    Floating-point tensors are normal noise of a fixed seed, or ones without `noise`, since floats
+    can be row numbers of a table. All other tensors are ones.
 
     Raises:
         ArgumentError: an input could not be described when the file was written.
-        StorageError: `description` is damaged, or the inputs would take more than 1 GiB: a file
-            from a stranger could ask for any size.
+        StorageError: `description` is damaged, or the inputs would take more than 1 GiB, because
+            an untrusted file could ask for any size.
     """
     try:
         asked = _bytes(description)
@@ -73,7 +73,7 @@ def inputs_from(
 
 
 def _bytes(description: Any) -> int:
-    """Return how much memory described inputs take."""
+    """Return the memory that described inputs take."""
     if description["kind"] == "tensor":
         shape = [index(extent) for extent in description["shape"]]
         if min(shape, default=0) < 0:

@@ -1,4 +1,4 @@
-"""Example inputs: one spelling for every function that runs a model once."""
+"""Example inputs, in the forms accepted by every function that runs a model."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias, TypeGuard, TypeVar
@@ -12,7 +12,7 @@ C = TypeVar("C")
 
 ExampleInputs: TypeAlias = torch.Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 """A tensor (the only positional input), a tuple or list of positional inputs, a mapping of keyword
-inputs, or both, as torch.export has them: a tuple and a mapping in a tuple, `((x,), {"mask": m})`.
+inputs, or both as for torch.export: a tuple of a tuple and a mapping, `((x,), {"mask": m})`.
 """
 
 
@@ -20,14 +20,14 @@ INPUT_FORMS: Final = (
     "a tensor, a tuple of positional inputs (of a mapping: ({...},)), a mapping of keyword "
     "inputs, or ((positional, ...), {keyword: ...}) for both"
 )
-"""What example inputs are, for messages."""
+"""The forms of example inputs, for messages."""
 
 
 def as_call(example_inputs: ExampleInputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return `(args, kwargs)` with which to call a model on `example_inputs`.
 
     Raises:
-        ArgumentError: `example_inputs` is none of tensor, tuple, list, mapping.
+        ArgumentError: `example_inputs` is not a tensor, tuple, list or mapping.
 
     >>> as_call((torch.ones(1), 2))[0][1]
     2

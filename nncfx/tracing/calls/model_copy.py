@@ -1,9 +1,9 @@
-"""Copy a model and all that it holds, as `copy.deepcopy` does, in less time: `copy_of`.
+"""Copy a model as `copy.deepcopy` does, in less time.
 
-What an earlier forward computed, which torch refuses to copy, comes along.
+Tensors that an earlier forward computed, which torch refuses to copy, are copied too.
 
-House rule: what returns a model that it compressed leaves its argument alone, unless it is called
-with `inplace=True`; `own_model` is that rule.
+Functions that return a compressed model do not change their argument unless called with
+`inplace=True`; `own_model` implements this rule.
 """
 
 import copy
@@ -27,7 +27,7 @@ _NOTHING: Final[Mapping[int, Any]] = MappingProxyType({})
 _ATOMS: Final = frozenset(
     {bool, bytes, complex, float, int, str, type(None), type, torch.device, torch.dtype}
 )
-"""What never changes, so that a copy may hold it; most attributes of modules are these."""
+"""Immutable types, which a copy can share; most attributes of modules have one of them."""
 
 _TABLES: Final = frozenset({dict, OrderedDict, set})
 
@@ -35,19 +35,18 @@ _PLAIN: Final = (
     *("__reduce_ex__", "__reduce__", "__getstate__", "__deepcopy__"),
     *("__new__", "__slots__"),
 )
-"""What a class would define to be copied in its own way."""
+"""The attributes by which a class customizes copying."""
 
 
 def copy_of(model: _ModuleT, known: Mapping[int, Any] = _NOTHING) -> _ModuleT:
-    """Return what `copy.deepcopy(model)` does; computed tensors come along, without their graph.
+    """Return a deep copy of `model`, including computed tensors without their autograd graph.
 
-    The copy of a model that FSDP2 or tensor parallel has sharded is whole and plain.
-
-    Such are the weight that `torch.nn.utils.weight_norm` makes, and caches of evaluation.
+    Computed tensors are, for instance, the weight of `torch.nn.utils.weight_norm` and caches for
+    evaluation. The copy of a model sharded by FSDP2 or tensor parallelism is whole and plain.
 
     Args:
-        model: left as it is.
-        known: `id` of an object in it to what stands in its place in the copy.
+        model: stays unchanged.
+        known: replacements in the copy by `id` of an object in `model`.
 
     Raises:
         TracingError: `model` is sharded or offloaded.
@@ -61,24 +60,24 @@ def copy_of(model: _ModuleT, known: Mapping[int, Any] = _NOTHING) -> _ModuleT:
     """
     with gathered(model) as values:
         require_whole(model, "copied", is_only_run=True)
-        # what has just been gathered is the copy's own
+        # the copy takes over gathered tensors without copying them
         memo = {**known, **{id(one): one for one in values}}
         made = copied(model, memo)
         for one in all_tensors(model, "_parameters").values():
-            if vars(one):  # torch leaves out what code has set there, as muP's `infshape`
+            if vars(one):  # torch does not copy attributes of parameters, such as muP's `infshape`
                 own = vars(memo.get(id(one), one))
                 own.update({**vars(one), **own})
         return made
 
 
 def keep_class_names(model: nn.Module, memo: Mapping[int, Any]) -> None:
-    """Let copies of modules of torch.fx be of classes of the same names.
+    """Give the classes of copied torch.fx modules the names of the original classes.
 
-    Each has a class of its own, whose name torch does not copy and addresses are made of.
+    Each module has its own class, whose name torch does not copy but addresses contain.
 
     Args:
-        model: what was copied.
-        memo: `id` of an object to its copy.
+        model: the original model.
+        memo: copies by `id` of the original object.
     """
     for _, module in all_modules(model):
         made = memo.get(id(module))
@@ -92,10 +91,10 @@ def whole_model(model: nn.Module) -> nn.Module:
 
 
 def own_model(model: _ModuleT, *, inplace: bool) -> _ModuleT:
-    """Return what a function may change: `model` itself if `inplace`, else a copy.
+    """Return a model that the caller may change: `model` itself if `inplace`, else a copy.
 
     Raises:
-        ArgumentError: `model` holds something that cannot be copied.
+        ArgumentError: `model` contains an object that cannot be copied.
         TracingError: it is sharded or offloaded.
     """
     if inplace:
@@ -111,15 +110,15 @@ def own_model(model: _ModuleT, *, inplace: bool) -> _ModuleT:
 
 
 def copied(model: _ModuleT, memo: dict[int, Any]) -> _ModuleT:
-    """Return what `copy.deepcopy(model, memo)` does; tensors of an earlier forward come along.
+    """Return `copy.deepcopy(model, memo)`, including tensors of an earlier forward.
 
-    Most of what modules hold are empty tables of hooks and numbers, which need no general
-    machinery. Whatever is neither these nor a plain module is left to `copy.deepcopy`, with the
-    same memo, so that what was shared stays shared.
+    Most attributes of modules are numbers and empty tables of hooks, which are copied directly.
+    Other objects than these and plain modules are copied by `copy.deepcopy` with the same memo,
+    so shared objects stay shared.
 
     Args:
-        model: left as it is.
-        memo: `id` of an object to its copy; takes up what is copied.
+        model: stays unchanged.
+        memo: copies by `id` of the original object; new copies are added.
     """
     made: _ModuleT = _copy(model, memo)
     return made
@@ -134,7 +133,7 @@ def _copy(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def _mapping(value: dict[Any, Any], memo: dict[int, Any]) -> Any:
-    if type(value) is OrderedDict and vars(value):  # it may have attributes
+    if type(value) is OrderedDict and vars(value):  # it has attributes
         return _other(value, memo)
     table: dict[Any, Any] = type(value)()
     memo[id(value)] = table
@@ -184,11 +183,11 @@ def _other(value: Any, memo: dict[int, Any]) -> Any:
         return value.__deepcopy__(memo)
     if kind is torch.Tensor and _is_number(value):
         return _number(value, memo)
-    # a class that copies itself does so with all the modules in it
+    # a class that copies itself also copies all modules in it
     is_module = isinstance(value, nn.Module)
     parts = all_modules(value) if is_module else ()
     for tensor in tensors_in([value, *(vars(module) for _, module in parts)]):
-        # deepcopy refuses those that were computed, and sparse ones by rows or columns
+        # deepcopy refuses computed tensors, and tensors that are sparse by rows or columns
         is_refused = not tensor.is_leaf or tensor.layout != torch.strided
         if is_refused and id(tensor) not in memo:
             memo[id(tensor)] = tensor.detach().clone()
@@ -199,15 +198,15 @@ def _other(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def _is_number(value: torch.Tensor) -> bool:
-    """Return whether a tensor is one number in a memory of its own, as the counts of norms are."""
+    """Return whether a tensor is a number with its own memory, such as the counts of norms."""
     alone = not value.dim() and value.layout == torch.strided and not value.requires_grad
     return alone and value.untyped_storage().nbytes() == value.element_size()
 
 
 def _number(value: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
-    """Copy one number as `copy.deepcopy` would, which asks for a hundred times as much."""
+    """Copy one number as `copy.deepcopy` would, at a hundredth of its cost."""
     storage = value.untyped_storage()
-    copies = memo.setdefault("torch", {})  # torch's own table, by which tensors share memory
+    copies = memo.setdefault("torch", {})  # torch's own table, which keeps shared memory shared
     if vars(value) or storage._cdata in copies:  # noqa: SLF001 (the key of that table)
         return copy.deepcopy(value, memo)
     made = memo[id(value)] = value.clone()
@@ -216,7 +215,7 @@ def _number(value: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
 
 
 def _attributes(module: nn.Module, memo: dict[int, Any]) -> dict[str, Any]:
-    """Return copies of all that a module holds, by name; most are numbers and empty tables."""
+    """Return copies of a module's attributes; most are numbers and empty tables."""
     state = vars(module).copy()
     for name, one in state.items():
         kind = type(one)
@@ -231,6 +230,6 @@ def _attributes(module: nn.Module, memo: dict[int, Any]) -> dict[str, Any]:
 
 @cache
 def _is_plain(classes: tuple[type, ...]) -> bool:
-    """Return whether `copy.deepcopy` would make an object and give its state a copy, no more."""
+    """Return whether `copy.deepcopy` would only create an object and copy its state."""
     kind = classes[0]
     return all(getattr(kind, name, None) is getattr(nn.Module, name, None) for name in _PLAIN)

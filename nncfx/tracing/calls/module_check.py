@@ -1,4 +1,4 @@
-"""What is no module, modules in which no call can be seen, and those that compute a weight."""
+"""Reject models that cannot be traced, and advise on modules that compute weights."""
 
 import os
 
@@ -12,10 +12,10 @@ from nncfx.tracing.calls.module_walk import all_modules
 
 
 def require_module(model: object, taker: str) -> None:
-    """Refuse what `taker` cannot work on.
+    """Check that `taker` can work on `model`.
 
     Raises:
-        ArgumentError: `model` is no module.
+        ArgumentError: `model` is not a module.
         TracingError: it is TorchScript, or has parameters without a shape.
     """
     if not isinstance(model, nn.Module):
@@ -36,10 +36,10 @@ def require_module(model: object, taker: str) -> None:
 
 
 def require_shapes(model: nn.Module, taker: str) -> None:
-    """Refuse lazy modules that no example has gone through.
+    """Check that `model` has no uninitialized lazy modules.
 
     Raises:
-        TracingError: `model` has one.
+        TracingError: it has one.
     """
     for name, module in all_modules(model):
         tables = (module._parameters, module._buffers)  # noqa: SLF001 (as torch's own walk)
@@ -53,7 +53,7 @@ def require_shapes(model: nn.Module, taker: str) -> None:
 
 
 def parametrization_mend(model: nn.Module) -> str:
-    """Return what to do about weights that modules compute again in each forward; "" if none do.
+    """Return advice about weights that modules recompute in each forward; "" if there are none.
 
     >>> parametrization_mend(nn.Linear(2, 2))
     ''

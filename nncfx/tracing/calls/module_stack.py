@@ -1,4 +1,4 @@
-"""Know which module makes a call: a stack kept by detours that live only while tracing."""
+"""Track which module makes a call, by a stack that is kept up to date while tracing."""
 
 import sys
 from collections import Counter
@@ -20,7 +20,7 @@ from nncfx.tracing.calls.call_numbers import Site, next_number
 from nncfx.tracing.calls.module_walk import named_modules
 
 _CALL: Final = "_compiled_call_impl"
-"""What `nn.Module.__call__` calls where it is there; a pair of hooks takes three times as long."""
+"""The attribute that `nn.Module.__call__` calls if it is set; hooks take three times as long."""
 _MISSING: Final = object()
 
 
@@ -29,9 +29,9 @@ class Boundary:
     """An operation that is its module's only call.
 
     Attributes:
-        arguments: Input port to the position or keyword of the forward's argument it is.
+        arguments: The position or keyword of the forward's argument, by input port.
         is_result: Whether the forward returns the operation's single output and nothing else.
-        visit: How many calls of the module are before the one that makes this.
+        visit: Number of calls of the module before the call that contains the operation.
     """
 
     arguments: Mapping[int, int | str]
@@ -41,13 +41,13 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an operation is called, in terms that hold at run time.
+    """Where an operation is called, as can be recognized at run time.
 
     Attributes:
-        module: Dotted name of the calling module: the first it has.
-        call: Where the module's forward calls the function, and how often it did so there before.
-        reads_floats: Whether a tensor that it reads holds floats.
-        rank: How many calls of the function by the module are before it that are alike in that.
+        module: First dotted name of the calling module.
+        call: Where the module's forward calls the function, and the number of earlier calls there.
+        reads_floats: Whether any of its input tensors holds floats.
+        rank: Number of earlier calls of the function by the module with equal `reads_floats`.
         boundary: Set if the operation is the only call of the module.
     """
 
@@ -60,20 +60,19 @@ class Place:
 
 @dataclass(frozen=True)
 class Wiring:
-    """How operations sit in their modules.
+    """Where operations are in their modules.
 
     Attributes:
-        places: Address to place.
-        calls: Dotted name of a module to how often it is called in one forward, where that is
-            more than once.
-        callees: Dotted name of a module to the dotted names of the modules that it calls.
-        counts: Dotted name of a module, function and site to how often it calls that there in one
-            forward, of the modules that make several calls.
-        on_floats: Dotted name of a module and function to how often it calls that on floats, where
-            that is more than once.
-        varying: Those of `counts` whose number depends on the inputs, of several traces.
+        places: Places by address.
+        calls: Number of calls of a module in one forward, by dotted name, if more than one.
+        callees: Dotted names of the modules that a module calls, by its dotted name.
+        counts: Number of calls of a function in one forward, by dotted name of the module,
+            function and site, for modules that make several calls.
+        on_floats: Number of calls of a function on floats, by dotted name of the module and
+            function, if more than one.
+        varying: The keys of `counts` whose number differs between several traces.
         folded: Dotted names of the parameters that a forward writes to.
-        bypassed: Those of the parameters that a forward reads, never as an attribute of a module.
+        bypassed: The parameters that a forward reads, but never as an attribute of a module.
     """
 
     places: Mapping[str, Place]
@@ -87,7 +86,7 @@ class Wiring:
 
     @property
     def called(self) -> set[str]:
-        """The dotted names of all modules that are called."""
+        """The dotted names of all called modules."""
         return {"", *chain.from_iterable(self.callees.values())}
 
 
@@ -108,7 +107,7 @@ class Frame:
         module: The dotted name under which the caller reaches the module.
         module_class: The module's class.
         key: The first dotted name of the module.
-        caller: The frame of Python that calls the forward.
+        caller: The Python frame that calls the forward.
     """
 
     scope: str
@@ -123,17 +122,17 @@ class Frame:
 
 
 class ModuleStack:
-    """The module calls in progress, and what was learnt of those that ended.
+    """The module calls in progress, and the wiring found in finished calls.
 
-    Only modules registered in the model are known. The calls that any other module makes count as
-    its caller's.
+    Only modules registered in the model are known. Calls by any other module count as its
+    caller's.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._names: dict[int, list[str]] = {}
         self._classes: dict[str, type[nn.Module]] = {}
-        # name to that of the module around it, and to what it adds to a scope
+        # by name, the parent's name and the part that the module adds to a scope
         self._parents: dict[str, tuple[str, str]] = {}
         self._modules: list[nn.Module] = []
         for name, module in named_modules(model):
@@ -157,7 +156,8 @@ class ModuleStack:
         """The innermost module call in progress.
 
         Raises:
-            TracingError: there is none, as in a `__call__` that computes around the forward.
+            TracingError: there is no such call, as in a `__call__` that computes outside the
+                forward.
         """
         if not self._frames:
             name = type(self._model).__name__
@@ -169,7 +169,7 @@ class ModuleStack:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Keep the stack up to date while the context lasts.
+        """Keep the stack up to date within the context.
 
         Raises:
             TracingError: a module is scripted.
@@ -184,7 +184,7 @@ class ModuleStack:
                 hooks = module._forward_pre_hooks or module._forward_hooks  # noqa: SLF001 (nothing else tells)
                 if hooks and module is not self._model:
                     own[_CALL] = None
-                    # what these call counts as the caller's, whose hooks are on meanwhile
+                    # calls in these hooks count as the caller's, whose mode is active meanwhile
                     handles.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
                     handles.append(
                         module.register_forward_hook(self._left, always_call=True, prepend=True)
@@ -207,8 +207,8 @@ class ModuleStack:
                 name = self._names[id(module)][0]
                 raise TracingError(
                     f"{repr(name) if name else 'The model'} is a {type(module).__name__}, where "
-                    "no operation can be seen. Give the model with the module from which "
-                    "torch.jit.script or torch.jit.trace has made it."
+                    "no operation can be seen. Use the Python module that torch.jit.script or "
+                    "torch.jit.trace made it from."
                 )
 
     def saw_call(
@@ -219,11 +219,11 @@ class ModuleStack:
         inputs: Sequence[torch.Tensor],
         produced: Sequence[torch.Tensor],
     ) -> None:
-        """Take note of a tensor-producing call by the module on top."""
+        """Record a tensor-producing call by the innermost module."""
         frame = self.top
         reads_floats = any(one.is_floating_point() for one in inputs)
         call = (site, next_number(self._turns, (frame.key, name, site)))
-        call = self._known.setdefault(call, call)  # nearly all layers share theirs
+        call = self._known.setdefault(call, call)  # most layers have equal tuples
         rank = next_number(self._ranks, (frame.key, name, reads_floats))
         place = Place(frame.key, call, reads_floats, rank)
         if operation is not None:
@@ -232,7 +232,7 @@ class ModuleStack:
             frame.seen.append(_Seen(operation, place, inputs, produced))
 
     def wiring(self) -> Wiring:
-        """Return what was learnt."""
+        """Return the wiring found so far."""
         callees = {name: tuple(called) for name, called in self._callees.items()}
         calls = {name: count for name, count in self._calls.items() if count > 1}
         on_floats = {
@@ -265,17 +265,17 @@ class ModuleStack:
     def _scope(self, module: nn.Module, caller: Frame) -> tuple[str, str]:
         """Return the scope of a call of `module`, and the name under which it is called."""
         names = self._names[id(module)]
-        # most have one name, and are called by what is around them
+        # most have one name, and are called by their parents
         below = [one for one in names if _is_below(one, caller.module)]
         if below:
             name = below[0] if len(below) == 1 else min(below, key=lambda one: one.count("."))
             return caller.scope + self._relative(name, caller.module), name
-        # reached by another way than through its caller: the class name alone, as NNCF does
+        # not below its caller: use only the class name, as NNCF does
         name = names[0]
         return f"{caller.scope}/{self._classes[name].__name__}", name
 
     def _relative(self, path: str, caller: str) -> str:
-        """Return the scope of a module below the module `caller`."""
+        """Return the scope of the module `path` relative to the module `caller`."""
         parent, scope = self._parents[path]
         while parent != caller:
             parent, above = self._parents[parent]
@@ -283,10 +283,10 @@ class ModuleStack:
         return scope
 
     def _called(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        """Call a module as torch does, hooks and all."""
+        """Call a module as torch does, with its hooks."""
         self._enter(module, args, kwargs)
         result = None
-        # what `__call__` calls where nothing is put in its place
+        # what `__call__` calls by default
         call: Any = module._call_impl  # noqa: SLF001 (as above)
         try:
             result = call(*args, **kwargs)
@@ -323,7 +323,7 @@ class ModuleStack:
 def _boundary(
     arguments: tuple[tuple[int, int | str], ...], *, is_result: bool, visit: int
 ) -> Boundary:
-    # nearly all layers are alike in this: one object for all
+    # nearly all layers have equal boundaries, so share one object
     return Boundary(dict(arguments), is_result, visit)
 
 

@@ -1,4 +1,4 @@
-"""List the modules of a model, and their tensors, in one pass each."""
+"""List the modules of a model and their tensors in one pass each."""
 
 from typing import Literal
 
@@ -7,14 +7,14 @@ from torch import nn
 
 
 def all_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[str, nn.Module]]:
-    """Return what `model.named_modules()` yields, in its order.
+    """Return what `model.named_modules()` yields, in the same order.
 
-    Torch's generator hands each name up through all the modules around it, which takes several
-    times as long.
+    Torch's generator passes each name up through all parent modules, which takes several times as
+    long.
 
     Args:
         model: any module.
-        every_name: whether a module that has several names comes under each, not the first alone.
+        every_name: whether a module with several names is listed under each, not only the first.
     """
     found: list[tuple[str, nn.Module]] = []
     seen: set[int] = set()
@@ -34,7 +34,7 @@ def all_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[str
 
 
 def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Return what `model.named_modules(remove_duplicate=False)` yields, overridden or not."""
+    """Return what `model.named_modules(remove_duplicate=False)` yields, even if overridden."""
     found = all_modules(model, every_name=True)
     if all(type(one).named_modules is nn.Module.named_modules for _, one in found):
         return found
@@ -48,7 +48,7 @@ def all_tensors(
 
     Args:
         model: any module.
-        tables: which to look into; none for both.
+        tables: which tables to list; both if none is given.
     """
     modules = all_modules(model, every_name=True)
     found: dict[str, torch.Tensor] = {}
@@ -62,7 +62,7 @@ def all_tensors(
 
 
 def first_names(model: nn.Module) -> dict[int, str]:
-    """Return the `id` of every parameter and buffer with the first of its names."""
+    """Return the first name of every parameter and buffer, by `id`."""
     names: dict[int, str] = {}
     for name, module in named_modules(model):
         for table in (module._parameters, module._buffers):  # noqa: SLF001 (as torch's own walk)

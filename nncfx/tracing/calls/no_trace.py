@@ -1,4 +1,4 @@
-"""Leave a part of a forward out of the graph: `no_nncf_trace`."""
+"""Leave a part of a forward out of the graph."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ _LEFT_OUT: Final[ContextVar[bool]] = ContextVar("_LEFT_OUT", default=False)
 
 @contextmanager
 def no_nncf_trace() -> Iterator[None]:
-    """Return a context, also a decorator, whose calls of torch are no operations of the graph.
+    """Leave the torch calls in a context, or in a decorated function, out of the graph.
 
-    What a call inside returns counts as what its first tensor argument was, so that the graph
-    stays connected. Nothing inside can be hooked; the model computes what it did.
-    A function of a library is left out without changing its source: wherever it is looked
-    up, put the decorated one, as in `library.nms = no_nncf_trace()(library.nms)`.
+    The result of a call inside is identified with its first tensor argument, so the graph stays
+    connected. Calls inside cannot be hooked; the model computes the same.
+    To leave out a library function without changing its source, replace it by the decorated
+    function where it is looked up, for instance `library.nms = no_nncf_trace()(library.nms)`.
 
     >>> from nncfx.tracing import trace
     >>> class Net(torch.nn.Module):
@@ -28,7 +28,7 @@ def no_nncf_trace() -> Iterator[None]:
     >>> trace(Net(), torch.ones(2)).addresses
     ['Net/relu_0']
     """
-    if torch.compiler.is_compiling():  # compiled code knows no context variables, and no traces
+    if torch.compiler.is_compiling():  # no context variables and no traces there
         yield
         return
     token = _LEFT_OUT.set(True)
@@ -39,5 +39,5 @@ def no_nncf_trace() -> Iterator[None]:
 
 
 def is_left_out() -> bool:
-    """Return whether the calls made now are left out of a trace."""
+    """Return whether present calls are left out of a trace."""
     return _LEFT_OUT.get()

@@ -1,4 +1,4 @@
-"""Run a model for information only: leave it and the random state as they were."""
+"""Run a model without changing it or the random state."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from nncfx.tracing.calls.module_walk import all_modules
 
 _APART: Final = frozenset(("training", "_parameters", "_buffers", "_modules"))
-"""What `preserved` puts back, and what a forward is not expected to change."""
+"""Attributes that `preserved` restores, or that a forward is not expected to change."""
 _TABLES: Final = (list, dict)
 _TORCHS: Final = vars(nn.Module())
-"""What every module has: with hundreds of modules it is most of all attributes."""
+"""The attributes of every module, which are most of all attributes of a model."""
 _HOOKS: Final = [
     key for key, one in _TORCHS.items() if isinstance(one, dict) and key not in _APART
 ]
@@ -23,10 +23,10 @@ _HOOKS: Final = [
 
 @contextmanager
 def preserved(model: nn.Module, *, train: bool = False) -> Iterator[None]:
-    """Put `model` in evaluation (or training) mode and, at the end, all as it was.
+    """Put `model` in evaluation (or training) mode and restore its state on exit.
 
-    Training flags are restored module by module, buffers by value and by identity, and the
-    random state of the CPU and of the model's CUDA devices.
+    Restores the training flag of each module, buffers by value and identity, and the random state
+    of the CPU and of the model's CUDA devices.
     """
     with _preserved(_modules(model), train=train):
         yield
@@ -55,13 +55,13 @@ def _preserved(modules: Sequence[nn.Module], *, train: bool) -> Iterator[None]:
             for module, flag, (table, own) in zip(modules, flags, buffers, strict=True):
                 if module.training is not flag:
                     module.training = flag
-                # else it became another module, such as a layer of codes
+                # otherwise it became another module, such as a layer of codes
                 if module._buffers is table:  # noqa: SLF001 (as above)
                     _fill(table, own)
             with torch.no_grad():
                 for buffer, value in values:
-                    # versions do not tell (batch norm leaves them alone), and writing to a buffer
-                    # that did not change could break a backward pass that is still to come
+                    # version counters do not help (batch norm does not change them), and writing
+                    # to an unchanged buffer could break a pending backward pass
                     if not torch.equal(buffer, value):
                         buffer.copy_(value)
 
@@ -79,15 +79,15 @@ def _cuda_devices(modules: Sequence[nn.Module], buffers: Iterable[Tensor]) -> li
 def without_keeping(
     model: nn.Module, written: Iterable[str] = ()
 ) -> Iterator[Sequence[nn.Module]]:
-    """Put back, at the end, what a forward keeps in attributes of modules, lists and dicts too.
+    """Restore on exit the attributes that a forward changes in modules, including lists and dicts.
 
-    Some models compute a value or register hooks in their first forward. What says that these
-    are there (a flag, the shape that a value is for) goes with them. What an earlier evaluation
-    kept is not there in the block: the model computes it from its weights again. So do the
-    values of the parameters `written`, such as those that a first forward rescales.
+    Some models compute a value or register hooks in their first forward; flags that say so are
+    restored too. Values that an earlier evaluation cached are dropped in the block, so the model
+    computes them again from its weights. The values of the parameters `written`, such as those
+    that a first forward rescales, are restored as well.
 
     Yields:
-        The modules that are there in the block.
+        The modules in the block.
     """
     modules = _modules(model)
     before = [(module, module.__dict__.copy()) for module in modules]
@@ -99,7 +99,7 @@ def without_keeping(
         if name not in _TORCHS and isinstance(one, _TABLES)
     ]
     filled = [(one, one.copy()) for one in tables if one]
-    empty = [one for one in tables if not one]  # nearly all: those of hooks
+    empty = [one for one in tables if not one]  # nearly all, since most are tables of hooks
     weights = [model.get_parameter(name) for name in written]
     values = [one.detach().clone() for one in weights]
     try:
@@ -128,14 +128,14 @@ def unchanged(model: nn.Module, *, train: bool) -> Iterator[Sequence[nn.Module]]
 
 @contextmanager
 def _without_moving(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Put back, at the end, parameters and modules that a forward replaces, and `.data` it sets.
+    """Restore on exit the parameters and modules that a forward replaces, and `.data` it sets.
 
-    Codebooks that follow their data are replaced, as in VQ-VAE; networks that fold their branches
-    set `.data`, as SPAN, or drop in training the layer that evaluation made of them. Nothing is
-    copied; what is written to the memory of a parameter stays, and so do modules that are new.
+    VQ-VAE replaces codebooks that follow their data. Networks that fold their branches set
+    `.data`, as SPAN does, or drop the folded layer in training. Nothing is copied, so in-place
+    writes to parameters stay, and so do new modules.
     """
     held: list[Any] = [one._parameters for one in modules]  # noqa: SLF001 (as torch's own walk)
-    tables = [(one, one.copy()) for one in held if isinstance(one, dict)]  # a script has another
+    tables = [(one, one.copy()) for one in held if isinstance(one, dict)]  # not of scripts
     below: list[Any] = [one._modules for one in modules]  # noqa: SLF001 (as above)
     children = [(one, one.copy()) for one in below if isinstance(one, dict) and one]
     every = chain.from_iterable(own.values() for _, own in tables)
@@ -153,18 +153,18 @@ def _without_moving(modules: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def drop_kept(model: nn.Module) -> None:
-    """Let modules drop what they keep for evaluation, as they do at the start of training.
+    """Let modules drop what they cached for evaluation, as they do at the start of training.
 
-    What they computed from weights is of no use any more when these are others.
+    Call this after weights change, since cached values are computed from them.
     """
     _dropped_kept(model, _modules(model))
 
 
 def _dropped_kept(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
-    """Return whether one of the `modules` may have done so."""
+    """Let modules drop caches; return whether any of `modules` may have done so."""
     if all(type(module).train is nn.Module.train for module in modules):
         return False
-    modes = {module: module.training for module in model.modules()}  # hooks, too
+    modes = {module: module.training for module in model.modules()}  # including hooks
     model.train()
     for module, mode in modes.items():
         if module.training is not mode:  # a module takes long to set anything
@@ -173,8 +173,8 @@ def _dropped_kept(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
 
 
 def _put_back(own: dict[str, Any], held: dict[str, Any]) -> None:
-    """Let a module's attributes be those `held` again, but for what is put back elsewhere."""
-    # nearly all are: compared in C, since hundreds of modules have dozens each
+    """Restore a module's attributes to those `held`, except what is restored elsewhere."""
+    # nearly all are unchanged; the comparison in C is fast for hundreds of modules
     if [*own] == [*held] and all(map(is_, own.values(), held.values())):
         return
     for name in own.keys() - _APART:
@@ -185,7 +185,7 @@ def _put_back(own: dict[str, Any], held: dict[str, Any]) -> None:
 
 
 def _fill(table: Any, content: Any) -> None:
-    """Let a list or dict hold `content` again, the very objects."""
+    """Restore the content of a list or dict to the same objects as in `content`."""
     if (table or content) and not _is_same(table, content):
         table.clear()
         (table.update if isinstance(table, dict) else table.extend)(content)

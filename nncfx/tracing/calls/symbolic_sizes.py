@@ -1,4 +1,4 @@
-"""Integers that remember which attribute of which module they are, or which axis's width."""
+"""Integers that remember the module attribute or the axis they come from."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -13,12 +13,12 @@ from nncfx.graph.union_find import Ids
 from nncfx.tracing.calls.module_walk import all_modules
 
 _CACHES: Final = {"einops.einops": "_reconstruct_from_shape"}
-"""By module, a cached function that computes sizes of sizes. An integer with a name equals one
-without: the cache loses the name where it knows the sizes, and keeps it for later calls else."""
+"""Cached functions by module that compute sizes from sizes. A named integer equals a plain one, so
+such a cache can lose the name, or return it in later calls."""
 
 
 class _Knowing(int):
-    """An integer that knows more than its value; it is copied and pickled as a plain one."""
+    """An integer with further information; it is copied and pickled as a plain integer."""
 
     @override
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
@@ -26,41 +26,41 @@ class _Knowing(int):
 
 
 class Countable(_Knowing):
-    """An integer that tells when code computes with it as with any number."""
+    """An integer that reports when code computes with it as with a plain number."""
 
     def used(self) -> int:
-        """Return the plain integer, with which code computes."""
+        """Return the plain integer, and report its use."""
         return int(self)
 
     @override
     def __float__(self) -> float:
-        """Return the number, as `math.sqrt` asks for it."""
+        """Return the plain number, for instance for `math.sqrt`."""
         return float(self.used())
 
     @override
     def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        """Return the power, a number like any other."""
+        """Return the power as a plain number."""
         return pow(self.used(), other, modulo)
 
     @override
     def __truediv__(self, other: Any) -> Any:
-        """Return the quotient, a number like any other."""
+        """Return the quotient as a plain number."""
         return self.used() / other
 
     @override
     def __rtruediv__(self, other: Any) -> Any:
-        """Return the quotient, a number like any other."""
+        """Return the quotient as a plain number."""
         return other / self.used()
 
 
 class NamedInteger(Countable):
-    """An integer that a module keeps, or one that its code has divided.
+    """An integer attribute of a module, or a quotient of one.
 
     Attributes:
         module: dotted name of the module.
         attribute: the attribute's name.
         whole: the attribute's value.
-        computed: is told if code computes with it as with any number.
+        computed: called if code computes with it as with a plain number.
     """
 
     module: str
@@ -98,11 +98,11 @@ class NamedInteger(Countable):
 
 
 class WeightSize(_Knowing):
-    """The size of a weight, which its module keeps beside it: it falls with the weight."""
+    """The size of a weight that its module also stores, which shrinks with the weight."""
 
 
 class ComputedSize(_Knowing):
-    """A product of which a factor is the width of an axis of channels: it falls with that."""
+    """A product with the width of a channel axis as a factor, which shrinks with the width."""
 
     @override
     def __mul__(self, other: Any) -> Any:
@@ -114,12 +114,12 @@ class ComputedSize(_Knowing):
 
 
 class NamedSize(Countable):
-    """The width of an axis along which channels lie, or that width divided by an integer.
+    """The width of an axis of channels, or that width divided by an integer.
 
     Attributes:
         ids: the channels along the axis.
-        computed: is told the channels if code computes with the width as with any number.
-        is_rest: whether it is that width divided by a number that does not fall.
+        computed: called with the channels if code computes with the width as with a plain number.
+        is_rest: whether it is the width divided by a number that does not shrink.
     """
 
     ids: Ids
@@ -128,18 +128,18 @@ class NamedSize(Countable):
 
     @classmethod
     def named(cls, value: int, ids: Ids, computed: Callable[[Ids], None]) -> "NamedSize":
-        """Return `value` with the channels that it counts."""
+        """Return `value` as the number of the channels `ids`."""
         made = cls(value)
         made.ids, made.computed = ids, computed
         return made
 
     @override
     def __floordiv__(self, other: Any) -> Any:
-        """Return the quotient; it keeps the channels if it leaves no rest."""
+        """Return the quotient; it keeps the channels if the division is exact."""
         value = int(self) // other
         if type(value) is not int or value * other != int(self):
             return value
-        # by a number of heads, say, that falls with the width: it stays what it is
+        # a divisor that shrinks with the width, such as a number of heads: the quotient stays
         is_constant = isinstance(other, NamedInteger)
         made = NamedSize.named(value, self.ids, _ignored if is_constant else self.computed)
         made.is_rest = not is_constant and value != int(self)
@@ -152,7 +152,7 @@ class NamedSize(Countable):
 
     @override
     def __mul__(self, other: Any) -> Any:
-        """Return the product, which falls with the width."""
+        """Return the product, which shrinks with the width."""
         if not isinstance(other, int):
             self.used()
         return ComputedSize(int(self)) * other
@@ -161,7 +161,7 @@ class NamedSize(Countable):
 
 
 def _ignored(_: Ids) -> None:
-    """Do nothing: the value does not change."""
+    """Do nothing, because the value does not change."""
 
 
 def named_size(
@@ -176,13 +176,13 @@ def named_size(
 def named_integers(
     model: nn.Module, computed: Callable[[NamedInteger], None] = lambda _: None
 ) -> Iterator[None]:
-    """Let the integers of all modules of `model` be `NamedInteger`s, and put them back.
+    """Replace the integers of all modules of `model` by `NamedInteger`s, within the context.
 
-    The shapes that norms with weights keep are of `WeightSize`s.
+    The shapes that norms with weights store consist of `WeightSize`s.
 
     Args:
         model: any module.
-        computed: is told when code computes with one as with any number.
+        computed: called when code computes with one of them as with a plain number.
     """
     modules = all_modules(model)
     plain = [
@@ -212,7 +212,7 @@ def named_integers(
 
 @contextmanager
 def _without_caches() -> Iterator[None]:
-    """Let libraries that are imported compute sizes again in each call."""
+    """Bypass the size caches of imported libraries."""
     cached = [
         (module, name, vars(module)[name])
         for module, name in ((sys.modules.get(one), name) for one, name in _CACHES.items())

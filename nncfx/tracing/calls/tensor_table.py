@@ -1,4 +1,4 @@
-"""A table keyed by tensors that keeps none of them alive: `TensorTable`."""
+"""`TensorTable`, a table keyed by tensors that does not keep them alive."""
 
 from typing import Final, Generic, TypeVar
 from weakref import ref
@@ -11,10 +11,10 @@ V = TypeVar("V")
 
 
 class TensorTable(Generic[V]):
-    """Values by tensor, not by what a tensor holds; what died is dropped now and then.
+    """Values by identity of a tensor; entries of dead tensors are dropped now and then.
 
-    `torch.utils.weak.WeakIdKeyDictionary` does the same and calls Python several times for each
-    look-up, of which a trace makes some per operation.
+    `torch.utils.weak.WeakIdKeyDictionary` does the same, but is slower: it calls Python several
+    times for each look-up, and a trace makes several look-ups per operation.
 
     >>> table = TensorTable[str]()
     >>> one = torch.zeros(2)
@@ -24,14 +24,14 @@ class TensorTable(Generic[V]):
     """
 
     def __init__(self) -> None:
-        """Make an empty table."""
+        """Create an empty table."""
         self._entries: dict[int, tuple[ref[torch.Tensor], V]] = {}
         self._limit = _FIRST_SWEEP
 
     def get(self, tensor: torch.Tensor) -> V | None:
-        """Return the value of a tensor; None where it has none."""
+        """Return the value of a tensor; None if it has no value."""
         entry = self._entries.get(id(tensor))
-        # a tensor made later may have the id of one that died
+        # a new tensor can have the id of a dead one
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
@@ -46,7 +46,7 @@ class TensorTable(Generic[V]):
             self._limit = max(_FIRST_SWEEP, 2 * len(self._entries))
 
     def __len__(self) -> int:
-        """Return how many entries there are, some perhaps of tensors that died."""
+        """Return the number of entries, perhaps including dead tensors."""
         return len(self._entries)
 
     def __bool__(self) -> bool:

@@ -1,4 +1,4 @@
-"""Find the tensors in whatever a model or a torch function takes and returns."""
+"""Find the tensors in the arguments and results of models and torch functions."""
 
 import copy
 from collections import UserDict
@@ -16,10 +16,10 @@ from nncfx.graph.operations import TensorInfo
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """Return the tensors in `value`, in order.
 
-    Looks into mappings (by value), dataclasses (by field), sequences and sets, however nested;
-    anything else that is not a tensor holds none.
+    Searches mappings (by value), dataclasses (by field), sequences and sets, however nested;
+    other objects are not searched.
     """
-    if type(value) is torch.Tensor:  # what nearly all functions return
+    if type(value) is torch.Tensor:  # the most frequent case
         return [value]
     found: list[torch.Tensor] = []
     _collect(value if type(value) is tuple else (value,), found)
@@ -39,7 +39,7 @@ def _collect(parts: Iterable[Any], found: list[torch.Tensor]) -> None:
 _LEAVES: Final = frozenset(
     {bool, bytes, float, int, str, type(None), torch.Size, torch.device, torch.dtype}
 )
-"""What arguments mostly are beside tensors; hold none, and are not looked into."""
+"""Types of most arguments other than tensors; they hold no tensors and are not searched."""
 
 _SEQUENCES: Final = (tuple, list, set, frozenset)
 
@@ -50,7 +50,7 @@ def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, Mapping):
         return value.values()
     if is_dataclass(value) and not isinstance(value, type):
-        # a class may refuse to read what it has, as configs with values by layer do
+        # reading an attribute can raise, for instance in configs with values by layer
         own = getattr(value, "__dict__", {})
         names = (one.name for one in fields(value))
         return [own[name] if name in own else getattr(value, name) for name in names]
@@ -58,7 +58,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def is_transformed() -> bool:
-    """Return whether a function of torch.func, such as vmap, transforms what is called now."""
+    """Return whether the present call is inside a transform of torch.func, such as vmap."""
     return torch._C._functorch.peek_interpreter_stack() is not None  # noqa: SLF001 (no public way)
 
 
@@ -77,9 +77,9 @@ def _name(one: torch.dtype | torch.layout) -> str:
 
 
 class Describer:
-    """Describes tensors as `describe` does, equal ones by one object.
+    """Describes tensors as `describe` does, with one object per distinct description.
 
-    Most shapes of a model, and what its layers take and return, come again and again.
+    Most shapes recur many times in a model.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Describer:
         self._several: dict[tuple[Any, ...], tuple[TensorInfo, ...]] = {}
 
     def __call__(self, tensors: Iterable[torch.Tensor]) -> tuple[TensorInfo, ...]:
-        """Return the description of each."""
+        """Return the description of each tensor."""
         keys = tuple([(one.shape, one.dtype, one.layout) for one in tensors])
         known = self._several.get(keys)
         if known is None:
@@ -104,17 +104,17 @@ class Describer:
 def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """Return the parameters, then the buffers, of `module` itself (not its children), by name.
 
-    A tensor that has two names is there twice.
+    A tensor with two names is returned twice.
     """
     tables = (module._parameters, module._buffers)  # noqa: SLF001 (as torch's own walk)
     return {name: one for table in tables for name, one in table.items() if one is not None}
 
 
 def replaced(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return nested tuples, also named ones, lists, mappings and dataclasses, tensors changed.
+    """Apply `change` to all tensors in nested (named) tuples, lists, mappings and dataclasses.
 
-    Of the mappings those keep their class that forwards read by attribute: `UserDict`s, such as
-    what tokenizers return, and dataclasses, such as the outputs of transformers.
+    Mappings that forwards read by attribute keep their class: `UserDict`s, which tokenizers
+    return, and dataclasses, such as the outputs of transformers.
     """
     if isinstance(value, torch.Tensor):
         return change(value)

@@ -1,1 +1,1 @@
-"""Where hooks stand, and how they are installed, stored and applied."""
+"""Sites of hooks, and how hooks are installed, stored and applied."""

@@ -1,9 +1,9 @@
-"""Hooks on activations: at a module's boundary where possible, else in a mode around the module.
+"""Hooks on activations, at a module's boundary if possible, else in a function mode.
 
-An operation that is its module's only call is hooked by hooking what enters and leaves the
-module. Any other operation needs a `TorchFunctionMode`, which is on while the module that makes
-the call runs, and suspended while the modules run that it calls in turn. All state of a call is
-local to it: on the mode, or in a context variable.
+An operation that is its module's only call is hooked at the inputs and the output of the module.
+Any other operation needs a `TorchFunctionMode`, which is active while the module that makes the
+call runs, and suspended while that module calls others. All state of a call is local to it, in
+the mode or in a context variable.
 """
 
 import sys
@@ -41,19 +41,19 @@ from nncfx.tracing.hooks.chain import HookChain, substitute
 from nncfx.tracing.hooks.spelled_functions import SpelledCalls
 
 CALLS: Final = "_nncf_calls"
-"""The instance attribute: the `CallPlan` of a module."""
+"""The instance attribute that holds the `CallPlan` of a module."""
 
 _ELSEWHERE: Final = "elsewhere"
-"""Counted in the place of a site: that a function was called where it was not while traced."""
+"""Counted instead of a site for calls at sites that the trace does not have."""
 
 _NOT_COMPILED: Final = (
-    "A hook stands at an attribute of a tensor, such as x.T, which torch.compile does not report. "
-    "Write the attribute as a call, as in x.transpose(0, 1), or remove the hook."
+    "There is a hook at an attribute of a tensor, such as x.T, which torch.compile does not "
+    "report. Write the attribute as a call, as in x.transpose(0, 1), or remove the hook."
 )
 
 
 class OtherCallsError(HookError):
-    """A compiled forward makes other calls than the traced one; no other capture mends that."""
+    """A compiled forward makes other calls than the traced one; another capture cannot help."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class CallHooks:
     """Hooks around one call of a torch function, by port.
 
     Attributes:
-        before: At what it reads.
-        after: At what it returns.
-        reads_floats: Whether a tensor that it reads holds floats.
-        rank: How many calls of the function by the module are before it that are alike in that.
+        before: Hooks on its inputs.
+        after: Hooks on its outputs.
+        reads_floats: Whether any of its input tensors holds floats.
+        rank: Number of earlier calls of the function by the module with equal `reads_floats`.
     """
 
     before: Mapping[int, HookChain] = field(default_factory=dict)
@@ -75,26 +75,25 @@ class CallHooks:
 
 @dataclass(frozen=True)
 class CallPlan:
-    """What happens around a module's forward.
+    """The hooks around and inside a module's forward.
 
     Attributes:
         module: The module's dotted name.
-        boundary: Number of the module's call to hooks around it.
-        functions: Function spelling, site of its call and how many are before it there, to hooks
-            around that.
-        traced: Function spelling and site to how often the module called it there while traced,
-            for all calls of the functions that have hooks.
-        on_floats: Function spelling to how often the module called it on floats.
-        varying: Those of `traced` of which some traces had fewer calls.
-        is_repeated: The module is called more than once in a forward of the model, so that calls
-            are numbered across its own calls.
-        is_called_by_hooked: The caller has `functions`; they do not see what this module calls.
-        counts: This is the root, and some module's calls are numbered.
-        ranked: The same hooks as `functions`, by what compiled code counts, which has no sites:
-            function, whether the call reads floats, and its rank among such calls.
-        watched: All of torch's functions that `functions` names.
-        reported: Spellings of functions that were called in another way than traced, and of which
-            that was told.
+        boundary: Hooks around the module's calls, by number of the call.
+        functions: Hooks around calls of functions, by function name, site of the call and number
+            of earlier calls there.
+        traced: Number of traced calls by function name and site, for all calls of functions that
+            have hooks.
+        on_floats: Number of traced calls on floats, by function name.
+        varying: The keys of `traced` for which some traces had fewer calls.
+        is_repeated: Whether the module is called more than once in a forward of the model, so
+            calls of functions are numbered across the module's calls.
+        is_called_by_hooked: Whether the caller has `functions`, whose mode must then be suspended.
+        counts: Whether this is the root and some module's calls are numbered.
+        ranked: The hooks of `functions` as compiled code, which has no sites, finds them: by
+            function, whether the call reads floats, and rank among such calls.
+        watched: All torch functions that `functions` names.
+        reported: Names of functions for which a warning about untraced calls was given.
     """
 
     module: str
@@ -119,32 +118,31 @@ class CallPlan:
 
     @override
     def __reduce__(self) -> Any:
-        # not with the functions watched, some of which do not pickle
+        # leave out the watched functions, some of which cannot be pickled
         return (CallPlan, tuple(getattr(self, one.name) for one in fields(self) if one.init))
 
     @property
     def always(self) -> BoundaryHooks | None:
-        """The hooks around every call of the module, where nothing else happens there."""
+        """The hooks around every call of the module, if the plan has nothing else."""
         more = (self.functions, self.is_repeated, self.is_called_by_hooked, self.counts)
         return None if any(more) else self.boundary.get(0)
 
     def report(self, name: str, how: str) -> None:
-        """Warn, once, that the function `name` is called in another way than while traced."""
+        """Warn once that the function `name` is not called as it was traced."""
         if name not in self.reported:
             self.reported.add(name)
             warnings.warn(
-                f"{self.module or 'The model'} calls {name} {how} it did while traced. Hooks know "
-                "the calls that were traced, and may miss some or stand at others now. Trace "
+                f"{self.module or 'The model'} calls {name} {how} it did while traced. Hooks "
+                "know the calls that were traced, and may miss some or be at others now. Trace "
                 "these inputs too: nncfx.wrap(model, example_inputs, further_inputs=[...]); a "
                 "loop over a batch has to be as long as there.",
                 stacklevel=3,
             )
 
     def _check(self, counts: Counts) -> None:
-        """Tell of calls that the module did not make, or refuse an export or compiled code.
+        """Warn about calls that the module did not make; raise an error if compiling or exporting.
 
-        Code of torch.jit.script is seen while a model is compiled or exported, and branches may
-        ask for that.
+        Compilation and export also trace code of torch.jit.script, and code can branch on them.
         """
         if torch.compiler.is_dynamo_compiling():
             self._check_compiled(counts)
@@ -163,7 +161,7 @@ class CallPlan:
 
     def _check_compiled(self, counts: Counts) -> None:
         for name, times in self.on_floats.items():
-            found = counts.get(name, times)  # one that is not called shifts nothing
+            found = counts.get(name, times)  # an uncalled function shifts no ranks
             if found != times and all(call[0] != name for call in self.varying):
                 raise self._other_calls(f"{name} on floats {found} times, and {times} times")
         for name, reads_floats, rank in self.ranked:
@@ -173,18 +171,18 @@ class CallPlan:
 
     def _other_calls(self, what: str) -> OtherCallsError:
         return OtherCallsError(
-            f"While it is compiled or exported, {self.module or 'the model'} calls {what} when it "
-            "was traced. Hooks would be missing, or stand at other calls. Write functions of "
+            f"While it is compiled or exported, {self.module or 'the model'} calls {what} when "
+            "it was traced. Hooks would be missing, or be at other calls. Write functions of "
             "torch.jit.script as plain ones, and let the forward call the same always "
             "(torch.compiler.is_compiling and is_exporting tell it); or wrap with inputs that "
             "take the path of an export, such as a mask with padding, where the forward leaves "
-            "out one of ones; or leave that scope out by ignored_scopes."
+            "out a mask of ones; or leave that scope out with ignored_scopes."
         )
 
     def call(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Return what `forward` returns, with the hooks applied."""
+        """Return the result of `forward` with the hooks applied."""
         if not self.counts:
             return self._unnested(forward, args, kwargs)
         with numbered_calls():
@@ -198,7 +196,7 @@ class CallPlan:
             return self._hooked(forward, args, kwargs)
         if torch.compiler.is_compiling() or not _is_on_top(mode):
             return uncounted(self._hooked, forward, args, kwargs)
-        # off the stack it costs the calls made here nothing; compiled code cannot do that
+        # popping the mode saves its cost for the calls made here; compiled code cannot do that
         _pop_mode()  # type: ignore[no-untyped-call]  # torch leaves it so
         try:
             return self._hooked(forward, args, kwargs)
@@ -214,7 +212,7 @@ class CallPlan:
             counts = calls_so_far(self.module) if self.is_repeated else {}
             is_eager = not torch.compiler.is_compiling()
             if is_eager and self.is_repeated and "torch._dynamo" in sys.modules:
-                # what is compiled from here on would take the numbers of now for constants
+                # compiled code would treat the present numbers as constants
                 forward = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]  # torch leaves it so
             with _SiteMode(self, counts):
                 result = forward(*args, **kwargs)
@@ -230,11 +228,11 @@ class CallPlan:
 
 
 def planned_forward(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the `forward` with which a subclass follows its `CallPlan` around `own`."""
+    """Return a `forward` that applies the module's `CallPlan` around `own`."""
 
     @wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        # none in a copy without hooks whose instance keeps a forward that is made of this one
+        # missing in a copy without hooks whose instance has a forward derived from this one
         plan: CallPlan | None = args[0].__dict__.get(CALLS)
         return own(*args, **kwargs) if plan is None else plan.call(own, args, kwargs)
 
@@ -242,10 +240,10 @@ def planned_forward(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def uncounted(function: Callable[..., Any], *args: Any) -> Any:
-    """Return what `function` returns; its calls are not numbered among those of the model.
+    """Return the result of `function` without numbering its calls among those of the model.
 
-    What the hooks of a weight compute, they compute where the weight is read: between the calls
-    of the module that reads it, which may be another one than has it.
+    Hooks of a weight compute where the weight is read, between the calls of the reading module,
+    which can be another module than the weight's own.
     """
     mode = _innermost()
     if mode is None:
@@ -258,17 +256,18 @@ def uncounted(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _check_recomputation(call: str) -> None:
-    """Raise an error if the present call is going to be made again in the backward pass.
+    """Raise an error if the present call will be repeated without hooks in the backward pass.
 
-    torch.utils.checkpoint calls the function it was given once more, without the modes that were
-    on. A function that is a module brings its own; any other would run without hooks.
+    torch.utils.checkpoint calls its function again, without the modes that were active. A module
+    brings its own modes, but any other function would run without hooks.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 (no public way)
     while frame is not None and not is_code_of(frame, _HOOKED):
         if frame.f_code.co_filename == checkpoint.__file__:
             raise HookError(
-                f"A hook stands at {call}, which torch.utils.checkpoint calls again in the "
-                "backward pass, without the hook. Give checkpoint a module instead of a function."
+                f"There is a hook at {call}, which torch.utils.checkpoint calls again in the "
+                "backward pass, without the hook. Give checkpoint a module instead of a "
+                "function."
             )
         frame = frame.f_back
 
@@ -278,7 +277,7 @@ _OWN_CALL: Final = CallPlan._hooked.__code__  # noqa: SLF001 (of this module)
 
 
 class _SiteMode(TorchFunctionMode):
-    """Applies hooks around calls of functions that one module makes."""
+    """Applies hooks around the function calls of one module."""
 
     def __init__(self, plan: CallPlan, counts: Counts) -> None:
         super().__init__()
@@ -346,12 +345,12 @@ _ASK_GRADIENT: Final = torch.Tensor.requires_grad.__set__  # type: ignore[attr-d
 
 def _called(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     if func is torch.Tensor.unflatten:
-        # torch.compile knows the method, and cannot follow the function, which calls super()
+        # torch.compile supports the method, but not the function, which calls super()
         return args[0].unflatten(*args[1:], **kwargs)
     try:
         return func(*args, **kwargs)
     except RuntimeError:
-        # encoders of speech ask a gradient of their input, which behind a hook has one already
+        # speech encoders set requires_grad on their input, which after a hook already has it
         if func == _ASK_GRADIENT and args[1] and args[0].requires_grad:
             return None
         raise
@@ -368,8 +367,8 @@ def _is_on_top(mode: _SiteMode) -> bool:
     return bool(_get_current_function_mode_stack()[-1] is mode)  # type: ignore[no-untyped-call]  # as above
 
 
-# where a compiled forward falls back, each call of the mode would be compiled on its own, and
-# those of attributes give what they do not give otherwise
+# after a graph break, each call of the mode would be compiled on its own, and calls of attributes
+# would return other results than in eager mode
 _frames = torch._C._dynamo.eval_frame  # noqa: SLF001 (as torch._dynamo.skip, without its import)
 _frames.set_code_exec_strategy(
     _SiteMode.__torch_function__.__code__,

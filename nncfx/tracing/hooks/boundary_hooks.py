@@ -1,7 +1,7 @@
-"""Hooks around the calls of a module: on its arguments, and on its result.
+"""Hooks on the arguments and the result of a module's calls.
 
-The commonest hooks stand at every call, on the first argument, the result or both. A module
-carries these itself, without a plan to look them up in.
+Most hooks apply at every call, to the first argument, the result or both. These are stored in the
+module itself, so no plan needs to be looked up.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,14 +13,14 @@ from typing import Any, Final
 from nncfx.tracing.hooks.chain import HookChain, carried
 
 BEFORE: Final = "_nncf_before"
-"""The instance attribute: the hooks on the first argument, for `carried`."""
+"""The instance attribute of the hooks on the first argument, for `carried`."""
 
 AFTER: Final = "_nncf_after"
-"""The instance attribute: the hooks on the result."""
+"""The instance attribute of the hooks on the result."""
 
 
 class Around(StrEnum):
-    """What the class of a module does around its `forward`."""
+    """How the class of a module wraps its `forward`."""
 
     NOTHING = "nothing"
     ARGUMENT = "argument"
@@ -31,14 +31,14 @@ class Around(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoundaryHooks:
-    """Hooks around one call of a module: by argument, and on the result."""
+    """Hooks around one call of a module, by argument and on the result."""
 
     arguments: Mapping[int | str, HookChain] = field(default_factory=dict)
     result: HookChain | None = None
 
     @property
     def around(self) -> Around:
-        """The simplest that has these hooks at every call."""
+        """The simplest kind that applies these hooks at every call."""
         if not self.arguments:
             return Around.RESULT
         if tuple(self.arguments) != (0,):
@@ -47,14 +47,14 @@ class BoundaryHooks:
 
     @property
     def chains(self) -> dict[str, HookChain]:
-        """What `direct_forward` has to find, by instance attribute."""
+        """The chains that `direct_forward` reads, by instance attribute."""
         found = {BEFORE: self.arguments.get(0), AFTER: self.result}
         return {name: chain for name, chain in found.items() if chain is not None}
 
     def call(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Return what `forward` returns, hooked; `args` begin with the module itself."""
+        """Return the result of `forward` with hooks; `args` begin with the module itself."""
         positional = list(args)
         for key, hooks in self.arguments.items():
             if isinstance(key, int):
@@ -66,7 +66,7 @@ class BoundaryHooks:
 
 
 def direct_forward(own: Callable[..., Any], around: Around) -> Callable[..., Any]:
-    """Return `own` with the hooks around it that its module carries."""
+    """Return `own` wrapped to apply the hooks stored in its module."""
     made = own
     if around in {Around.ARGUMENT, Around.BOTH}:
         made = _on_argument(made)

@@ -1,4 +1,4 @@
-"""Hooks that are told how the whole model is called, before its forward begins."""
+"""Hooks that are notified of calls of the whole model, before its forward begins."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -8,23 +8,23 @@ from typing import Any, Final
 from torch import nn
 
 CALL_HOOKS: Final = "_nncf_call_hooks"
-"""The instance attribute of a root: the hooks that are told of its calls."""
+"""The instance attribute of a root that holds the hooks to notify of its calls."""
 
 
 class CallHook(nn.Module, abc.ABC):
-    """A hook that is told, wherever it stands, of each call of the model that it stands in."""
+    """A hook that is notified of each call of its model, wherever it is inserted."""
 
     @abc.abstractmethod
     def before_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Note what the forward of the model is about to be given; change none of it.
+        """Receive the arguments of the model's forward before it runs; must not change them.
 
-        Where the model's instance has a forward of its own, this may come twice in a call: with
-        what that is given, and then with what it gives to the one of the class.
+        If the model's instance has its own forward, this can be called twice: with its arguments,
+        and then with those that it passes to the forward of the class.
         """
 
 
 def telling_calls(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the `forward` of a root that tells its call hooks, then does what `own` does."""
+    """Return a `forward` for a root that notifies its call hooks, then calls `own`."""
 
     @wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -35,9 +35,9 @@ def telling_calls(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def telling_hidden_calls(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the `__call__` of a root that tells its call hooks where its forward may not.
+    """Return a `__call__` for a root that notifies its call hooks if its forward may not.
 
-    A forward set on the instance, as trainers set one, hides that of the class.
+    A forward set on the instance, as some trainers do, hides the forward of the class.
     """
 
     @wraps(own)
@@ -50,7 +50,7 @@ def telling_hidden_calls(own: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tell(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    # none in a copy without hooks whose instance keeps a forward that is made of `telling_calls`
+    # missing in a copy without hooks whose instance has a forward derived from `telling_calls`
     hooks: tuple[CallHook, ...] = args[0].__dict__.get(CALL_HOOKS, ())
     for hook in hooks:
         hook.before_call(args[1:], kwargs)

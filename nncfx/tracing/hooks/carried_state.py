@@ -1,4 +1,4 @@
-"""Plain values that travel with a model's `state_dict`: how far a schedule has come."""
+"""Plain values saved in a model's `state_dict`, such as the progress of a schedule."""
 
 import json
 from collections.abc import Mapping
@@ -12,32 +12,32 @@ from nncfx.errors import NNCFXError, StorageError
 from nncfx.untrusted import read_json
 
 CARRIED: Final = "_extra_state"
-"""The last part of the keys; torch's own name for state that is no parameter and no buffer."""
+"""Last part of the keys; torch's name for state that is neither parameter nor buffer."""
 
 _LEAST: Final = 1024
 _SPACE: Final = ord(" ")
 
 
 class StateOwner(Protocol):
-    """What has a state of plain values, such as a controller."""
+    """An object with a state of plain values, such as a controller."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
+        """Return a state that JSON can represent."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take what `state_dict` returned."""
+        """Restore a state that `state_dict` returned."""
 
 
 @final
 class CarriedState:
-    """The state of an owner, as a tensor: files of weights hold nothing else.
+    """The state of an owner as a tensor, since files of weights hold only tensors.
 
-    A copy of the model has no owner, since its owner moves the original: it carries a blank, so
-    that what pairs the values of two `state_dict`s, as timm's averages do, finds as many.
+    A copy of the model has no owner, since the owner controls the original. It saves a blank
+    state, so code that pairs the values of two `state_dict`s, such as timm's averages, works.
 
     Attributes:
-        owner: Whose state it is; None in a copy.
-        is_behind: Whether tensors of other values were loaded that came without a state.
+        owner: The object whose state it is; None in a copy.
+        is_behind: Whether tensors of other values were loaded without a state.
     """
 
     def __init__(self, owner: StateOwner) -> None:
@@ -52,7 +52,7 @@ class CarriedState:
     def tensor(self) -> Tensor:
         """Return the state as JSON in bytes (uint8, n), all spaces without an owner.
 
-        n changes as rarely as may be: some averages of weights copy state by state.
+        n changes as rarely as possible, because some averages of weights copy state by state.
         """
         text = b""
         if self.owner is not None:
@@ -63,14 +63,14 @@ class CarriedState:
 
     @staticmethod
     def is_blank(value: object) -> bool:
-        """Return whether a tensor, `value`, is one of a copy."""
+        """Return whether `value` is the blank tensor of a copy."""
         return isinstance(value, Tensor) and value.numel() > 0 and bool((value == _SPACE).all())
 
     def take(self, value: object) -> None:
-        """Give the owner the state that `value` holds; without an owner do nothing.
+        """Load the state in `value` into the owner; without an owner, do nothing.
 
         Raises:
-            StorageError: it is none, or not one of this owner.
+            StorageError: `value` is not a state, or not a state of this owner.
         """
         if self.owner is None:
             return
@@ -90,5 +90,5 @@ class CarriedState:
 
 def _numbers(value: object) -> list[int]:
     if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.ndim != 1:
-        raise TypeError("it is no row of bytes")
+        raise TypeError("it is not a row of bytes")
     return [int(one) for one in value.tolist()]

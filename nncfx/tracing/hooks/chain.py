@@ -1,4 +1,4 @@
-"""Hooks at one site, applied one after the other."""
+"""Chains of hooks at one site, applied one after the other."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from nncfx.errors import HookError
 from nncfx.tracing.calls.tensors import is_transformed
 
 CHAINS: Final = "_nncf_chains"
-"""The instance attribute: the chains that a module carries, by instance attribute of theirs."""
+"""The instance attribute that holds a module's chains, by the attribute of each chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +19,23 @@ class HookChain:
     """The hooks at a site, in order.
 
     Attributes:
-        site: The site as messages name it.
-        hooks: At least one.
+        site: The name of the site in messages.
+        hooks: At least one hook.
     """
 
     site: str
     hooks: tuple[nn.Module, ...]
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what `apply` does: a chain is a function of a tensor."""
+        """Return the same as `apply`, so a chain can be used as a function of a tensor."""
         return self.apply(tensor)
 
     def apply(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what the hooks make of `tensor`.
+        """Return `tensor` with the hooks applied.
 
         Raises:
-            HookError: a hook failed, or returned no tensor, or one of another shape, dtype or
-                device.
+            HookError: a hook failed, or returned something else than a tensor of the same shape,
+                dtype and device.
         """
         for hook in self.hooks:
             result = self.result(hook, tensor)
@@ -48,12 +48,12 @@ class HookChain:
         """Return what `hook` returns for `given`.
 
         Raises:
-            HookError: it raised torch's error of what does not fit together.
+            HookError: it raised a `RuntimeError`, torch's error for operands that do not match.
         """
         try:
             return hook(given)
         except RuntimeError as error:
-            # what is derived from it is the machine's, a tracer's or our own
+            # subclasses are errors of the device, of a tracer or our own
             if type(error) is not RuntimeError:
                 raise
             raise HookError(
@@ -62,7 +62,7 @@ class HookChain:
             ) from error
 
     def refusal(self, hook: nn.Module, given: torch.Tensor, result: Any) -> HookError:
-        """Return the error that says why `result` cannot stand for `given`."""
+        """Return the error that says why `result` cannot replace `given`."""
         if not isinstance(result, torch.Tensor):
             returned = f"a {type(result).__name__}"
         elif result.shape != given.shape:
@@ -79,7 +79,7 @@ class HookChain:
 
 
 def _mend(error: RuntimeError) -> str:
-    """Return what to do where a hook fails with `error`."""
+    """Return advice for the user whose hook failed with `error`."""
     if is_transformed():
         return (
             "A function of torch.func, such as vmap or grad, calls it: leave that part of the "
@@ -97,7 +97,7 @@ def _mend(error: RuntimeError) -> str:
 
 
 def is_alike(result: Any, given: torch.Tensor) -> bool:
-    """Return whether what a hook returned can stand for what it was given."""
+    """Return whether the result of a hook can replace the tensor it was given."""
     return (
         isinstance(result, torch.Tensor)
         and result.is_nested == given.is_nested
@@ -108,15 +108,15 @@ def is_alike(result: Any, given: torch.Tensor) -> bool:
 
 
 def _casts(device: str) -> bool:
-    # whether autocast is on cannot be asked of a device that has none, such as meta
+    # is_autocast_enabled fails for devices without autocast, such as meta
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def carry(module: nn.Module, chains: Mapping[str, HookChain]) -> None:
-    """Let `module` carry `chains` for `carried`, each under the instance attribute that names it.
+    """Store `chains` in `module` for `carried`, each under its instance attribute.
 
-    A single hook is carried itself: compiled code checks again, at each of its runs, whatever a
-    hooked call has read, so that each step in between counts.
+    A chain of one hook is stored as the hook itself, because compiled code guards every object
+    that a hooked call reads, at each run.
     """
     own = module.__dict__
     own[CHAINS] = dict(chains)
@@ -125,19 +125,19 @@ def carry(module: nn.Module, chains: Mapping[str, HookChain]) -> None:
 
 
 def drop(module: nn.Module) -> None:
-    """Take from `module` what `carry` gave it."""
+    """Remove from `module` what `carry` stored."""
     for attribute in module.__dict__.pop(CHAINS, {}):
         del module.__dict__[attribute]
 
 
 def carried(module: nn.Module, attribute: str, given: torch.Tensor) -> torch.Tensor:
-    """Return what the hooks make of `given` that `module` carries under `attribute`, if any.
+    """Return `given` with the hooks applied that `module` has under `attribute`, if any.
 
     Raises:
         HookError: as `HookChain.apply`.
     """
     hook = getattr(module, attribute, None)
-    if hook is None:  # dropped, and a forward set on the instance still asks for them
+    if hook is None:  # dropped, but a forward set on the instance still calls this
         return given
     result: torch.Tensor
     if torch.compiler.is_compiling() or isinstance(hook, HookChain):
@@ -170,7 +170,7 @@ def substitute(
         parts.append(replaced)
     if isinstance(value, list):
         return parts, port
-    # torch.return_types take one sequence, named tuples take fields
+    # torch.return_types take one sequence, named tuples take separate fields
     if type(value) is tuple or type(value).__module__ == "torch.return_types":
         return type(value)(parts), port
     return type(value)(*parts), port

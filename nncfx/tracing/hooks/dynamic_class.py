@@ -1,4 +1,4 @@
-"""Dynamic subclasses: a module keeps its identity and gets hooks through its class."""
+"""Dynamic subclasses, which add hooks to a module without changing its identity."""
 
 import copy
 import copyreg
@@ -34,7 +34,7 @@ _DEEPCOPY: Final = "__deepcopy__"
 
 
 class HookedModule(nn.Module):
-    """What every module that carries hooks also is; never instantiated by itself."""
+    """Base class of every module that carries hooks; never instantiated on its own."""
 
     _nncf_spec: "ClassSpec"
 
@@ -55,21 +55,21 @@ class HookedModule(nn.Module):
 
     @override
     def get_parameter(self, target: str) -> nn.Parameter:
-        """Return the parameter as it is stored; torch's own would see what hooks make of it."""
+        """Return the stored parameter; torch's own method would return the hooked value."""
         path, _, name = target.rpartition(".")
         stored = self.get_submodule(path)._parameters.get(name)  # noqa: SLF001 (what is stored)
         return super().get_parameter(target) if stored is None else stored
 
     @override
     def __setattr__(self, name: str, value: Any) -> None:
-        # torch.export makes proxies of modules, which have none
+        # proxies that torch.export makes of modules have no _modules
         modules = self.__dict__.get("_modules", {})
         if name in modules:
             _check_replacement(modules[name], name, value)
         parameters = self.__dict__.get("_parameters", {})
         if name in parameters and isinstance(value, nn.Parameter) and are_hooked():
-            # FSDP2 sets shards and whole weights within a forward; torch's own reads the
-            # attribute first, which would run each hook once more
+            # FSDP2 sets shards and whole weights within a forward; torch's own method reads the
+            # attribute first, which would run each hook again
             parameters[name] = value
             return
         super().__setattr__(name, value)
@@ -103,7 +103,7 @@ class HookedModule(nn.Module):
         super().register_parameter(name, param)
 
     def __prepare_scriptable__(self) -> nn.Module:
-        """Refuse what torch.jit.script would do: compile the source of methods, not the hooks.
+        """Refuse torch.jit.script, which would compile the source of methods without the hooks.
 
         Raises:
             TracingError: always.
@@ -118,7 +118,7 @@ class HookedModule(nn.Module):
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         spec = spec_of(self)
         with _as_original(self):
-            reduced: Any = self.__reduce_ex__(protocol)  # that of the original class
+            reduced: Any = self.__reduce_ex__(protocol)  # the original class's method
         function, args, *rest = reduced
         if function is copyreg.__newobj__:  # type: ignore[attr-defined]  # the stubs lack it
             return (_revive, (_parts(spec), args[1:]), *rest)
@@ -129,9 +129,9 @@ class HookedModule(nn.Module):
 
 
 def _check_replacement(known: nn.Module | None, name: str, value: Any) -> None:
-    """Raise an error if hooks below the module `known` would go with it, unseen.
+    """Raise an error if replacing the module `known` would silently remove its hooks.
 
-    A module around it, such as an adapter's or a compiler's, keeps it and its hooks.
+    A new module that contains `known`, such as an adapter or a compiler's, keeps the hooks.
     """
     if known is None or known is value:
         return
@@ -141,7 +141,7 @@ def _check_replacement(known: nn.Module | None, name: str, value: Any) -> None:
             lost = f"{name}.{path}" if path else name
             raise TracingError(
                 f"The {original_class(module).__name__} '{lost}' carries hooks of nncfx, which "
-                "would go with it unseen. Replace modules before nncfx.wrap or "
+                "would be lost with it. Replace modules before nncfx.wrap or "
                 "create_compressed_model, or once the model is stripped. What is not stripped, "
                 "quantizers of activations, model.nncf.remove('quantization') takes away."
             )
@@ -149,15 +149,15 @@ def _check_replacement(known: nn.Module | None, name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class ClassSpec:
-    """Says which dynamic class a module has; the class is rebuilt from it.
+    """The specification of a dynamic class, from which the class can be rebuilt.
 
     Attributes:
         original: The class without hooks.
         mixin: `HookedModule` or a subclass of it, the first base.
         weights: Names of the parameters and buffers that are read through hooks.
-        around: What happens around `forward`.
-        entries: Names of the methods while which weights are read hooked.
-        tells_calls: Whether hooks are told of each call.
+        around: How `forward` is wrapped.
+        entries: Names of the methods during which weights are read through hooks.
+        tells_calls: Whether hooks are notified of each call.
     """
 
     original: type[nn.Module]
@@ -169,7 +169,7 @@ class ClassSpec:
 
     @property
     def is_hooked(self) -> bool:
-        """Whether a hook stands at the module itself."""
+        """Whether the module itself has a hook."""
         return bool(self.weights) or self.around is not Around.NOTHING
 
 
@@ -207,7 +207,7 @@ def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
     keywords: dict[str, Any] = {}
     if not _has_layout_of_modules(original):
         metaclass = type(original)
-        # of the class's own metaclass as well, such as abc.ABCMeta
+        # also derived from the class's own metaclass, such as abc.ABCMeta
         mixin_first = type(metaclass.__name__, (_MixinFirst, metaclass), {})
         bases, keywords = (original,), {"metaclass": mixin_first}
     made = new_class(original.__name__, bases, keywords, lambda names: names.update(body))
@@ -216,10 +216,10 @@ def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
 
 
 class _MixinFirst(type):
-    """Looks methods of a dynamic class up in its mixin first, though that is no base of it.
+    """Puts the mixin first in the method resolution order, though it is not a base.
 
-    A class has the memory layout of its first base, and `__class__` takes a class of the same
-    layout alone.
+    A class has the memory layout of its first base, and only a class of the same layout can be
+    assigned to `__class__`.
     """
 
     @override
@@ -233,10 +233,10 @@ class _MixinFirst(type):
 
 
 def _has_layout_of_modules(original: type[nn.Module]) -> bool:
-    """Say whether instances lie in memory as those of nn.Module do.
+    """Return whether instances have the memory layout of nn.Module.
 
-    They do not where a first base without attributes, `abc.ABC` or `typing.Generic`, stands
-    before it.
+    They do not if a first base without attributes, such as `abc.ABC` or `typing.Generic`, comes
+    before nn.Module.
     """
     last: type = original
     while last.__base__ is not None and last.__base__ is not object:
@@ -245,12 +245,12 @@ def _has_layout_of_modules(original: type[nn.Module]) -> bool:
 
 
 def change_class(module: nn.Module, spec: ClassSpec) -> None:
-    """Make `module` an instance of the dynamic class that `spec` says."""
+    """Make `module` an instance of the dynamic class of `spec`."""
     module.__class__ = _dynamic_class(spec)
 
 
 def spec_of(module: HookedModule) -> ClassSpec:
-    """Return what the dynamic class of `module` was made from."""
+    """Return the specification of the dynamic class of `module`."""
     return module._nncf_spec  # noqa: SLF001 (no public name may clash with the model's own)
 
 
@@ -266,10 +266,10 @@ def restore_class(module: nn.Module) -> None:
 
 @contextmanager
 def _as_original(module: nn.Module) -> Iterator[None]:
-    """Let `module` be of its original class in the block.
+    """Restore the original class of `module` within the block.
 
-    Modules of torch.fx make a new class when they are copied, and change their own when they are
-    pickled.
+    Modules of torch.fx create a new class when they are copied, and modify their class when they
+    are pickled.
     """
     dynamic = type(module)
     restore_class(module)
@@ -280,7 +280,7 @@ def _as_original(module: nn.Module) -> Iterator[None]:
 
 
 def _copied_as_original(module: HookedModule, memo: dict[int, Any]) -> nn.Module:
-    """Return a copy by the original class's own `__deepcopy__`, with the hooks."""
+    """Return a copy with hooks, made by the original class's own `__deepcopy__`."""
     spec = spec_of(module)
     with _as_original(module):
         copied: nn.Module = getattr(module, _DEEPCOPY)(memo)
@@ -293,7 +293,7 @@ def _copied_as_original(module: HookedModule, memo: dict[int, Any]) -> nn.Module
 
 def _revive(
     parts: tuple[Any, ...],
-    args: tuple[Any, ...] = (),  # which pickles of earlier versions lack
+    args: tuple[Any, ...] = (),  # missing in pickles of earlier versions
     kwargs: Mapping[str, Any] = MappingProxyType({}),
 ) -> nn.Module:
     made = _dynamic_class(ClassSpec(*parts))
@@ -304,7 +304,7 @@ def _revive_foreign(
     parts: tuple[Any, ...], function: Callable[..., nn.Module], args: tuple[Any, ...]
 ) -> nn.Module:
     module = function(*args)
-    # torch.fx registers them, as it sets attributes one by one; others have no state yet
+    # torch.fx sets attributes one by one, which registers modules; others have no state yet
     registered = vars(module).get("_modules", {})
     for name in [one for one in registered if one.startswith(_OURS)]:
         vars(module)[name] = registered.pop(name)

@@ -1,11 +1,11 @@
-"""When a weight is read hooked: while a forward of a model with hooks runs, in its thread.
+"""Switch hooked reads of weights on while a forward of a model with hooks runs, per thread.
 
-Elsewhere the attribute is the parameter itself, so that initialization, clamps, copies and
-gradients reach it. The root of the model, each module with a hooked weight, and each module around
-a hooked one has a forward that says so: a part of the model that is called by itself computes with
-its hooks, as does one that `torch.utils.checkpoint` calls again in the backward pass. A method
-other than a forward that reads a weight itself, and is called from outside, cannot be told from
-code that is about to write to it: it reads the parameter.
+Elsewhere the attribute is the parameter itself, so initialization, clamps, copies and gradients
+reach it. The root of the model, each module with a hooked weight, and each module that contains a
+hooked module has a forward that switches hooked reads on. So a part of the model that is called on
+its own computes with its hooks, and so does a part that `torch.utils.checkpoint` calls again in
+the backward pass. A method other than a forward that reads a weight and is called from outside
+reads the parameter, because it cannot be told from code that is about to write to it.
 """
 
 import threading
@@ -21,10 +21,10 @@ from nncfx.errors import TracingError
 
 
 class _Reads(threading.local):
-    """Whether this thread reads weights hooked; torch.compile follows such an attribute."""
+    """Whether this thread reads weights hooked, as an attribute that torch.compile can trace."""
 
     def __init__(self) -> None:
-        # in every thread, before compiled code asks whether it is there
+        # set in every thread, before compiled code reads it
         self.hooked = False
 
 
@@ -37,13 +37,13 @@ def are_hooked() -> bool:
         return True
     if torch.compiler.is_compiling():
         return torch.compiler.is_exporting()
-    # a function that torch.utils.checkpoint calls again, without the module around it
+    # torch.utils.checkpoint repeats a function without the module around it
     return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001 (as checkpoint does)
 
 
 @contextmanager
 def hooked_reads() -> Iterator[None]:
-    """Let this thread read weights as a forward does, for as long as the context lasts."""
+    """Let this thread read weights as a forward does, within the context."""
     before = _READS.hooked
     _READS.hooked = True
     try:
@@ -57,7 +57,7 @@ def reading_hooked(own: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        # an exported program may have no side effect, and reads hooked anyway
+        # an exported program must not have side effects, and reads hooked anyway
         if _READS.hooked or torch.compiler.is_exporting():
             return own(*args, **kwargs)
         if not torch.compiler.is_compiling():

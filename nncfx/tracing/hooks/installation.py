@@ -1,4 +1,4 @@
-"""Turn insertions into what modules carry: weight chains, call plans, dynamic classes."""
+"""Install insertions in modules as weight chains, call plans and dynamic classes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,18 +28,18 @@ from nncfx.tracing.hooks.sites import Insertion, PreSite, Site, WeightSite
 from nncfx.tracing.hooks.weight_hooks import weight_attribute
 
 _OURS: Final = "_nncf"
-"""What the names of all instance attributes begin with that wrapping and hooks bring."""
+"""Prefix of all instance attributes that wrapping and hooks add."""
 
 _VISIBLE: Final = "nncfx"
-"""Key of the forward pre-hook that tells torch's fused encoder layers to call their modules."""
+"""Key of the forward pre-hook that makes torch's fused encoder layers call their modules."""
 
 _NESTED: Final = "_nncf_use_nested_tensor"
-"""The instance attribute: what the encoder's flag `use_nested_tensor` was."""
+"""The instance attribute that saves the encoder's flag `use_nested_tensor`."""
 
 
 @dataclass
 class _Load:
-    """What one module is to carry."""
+    """The hooks to install in one module."""
 
     weights: dict[str, HookChain] = field(default_factory=dict)
     before: dict[str, dict[int, HookChain]] = field(default_factory=lambda: defaultdict(dict))
@@ -53,13 +53,13 @@ class _Load:
 def install(
     model: nn.Module, wiring: Wiring, functions: Mapping[str, str], insertions: Sequence[Insertion]
 ) -> None:
-    """Give the modules of `model` the hooks of `insertions`, in the order given, and no others.
+    """Install the hooks of `insertions` in the modules of `model`, in the given order.
 
     Args:
         model: The wrapped model, without hooks.
-        wiring: How its operations sit in its modules.
-        functions: Address to function spelling.
-        insertions: Valid ones, sorted.
+        wiring: Where its operations are in its modules.
+        functions: Function names by address.
+        insertions: Valid insertions, sorted.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     loads = _loads(wiring, insertions, modules)
@@ -89,7 +89,7 @@ def install(
 
 
 def uninstall(model: nn.Module) -> None:
-    """Take the hooks off all modules of `model`; the root stays wrapped."""
+    """Remove the hooks from all modules of `model`; the root stays wrapped."""
     for module in model.modules():
         if _NESTED in module.__dict__:
             module.use_nested_tensor = module.__dict__.pop(_NESTED)
@@ -103,10 +103,10 @@ def uninstall(model: nn.Module) -> None:
 
 
 def unhooked(model: nn.Module) -> nn.Module:
-    """Return what computes as `model` does without hooks, of its very parameters and buffers.
+    """Return a copy of `model` without hooks that shares its parameters and buffers.
 
-    Modules are copied, tensors are not; those of a sharded model are gathered. For information
-    only: what writes to the one writes to the other. The root stays wrapped.
+    Tensors of a sharded model are gathered. Use the copy for reading only, since writing to a
+    shared tensor changes both models. The root stays wrapped.
     """
     shared: list[Any] = [] if has_shards(model) else list(all_tensors(model).values())
     for _, module in all_modules(model):
@@ -126,7 +126,7 @@ def _loads(
     for insertion in insertions:
         site = insertion.site
         if isinstance(site, WeightSite):
-            # a module that is registered under two names is one reader
+            # a module registered under two names is one reader
             site = replace(site, module=first_names[id(modules[site.module])])
             if any(one is insertion.hook for one in chains.get(site, ())):
                 continue
@@ -187,7 +187,7 @@ def _at_boundary(place: Place, load: _Load, address: str) -> bool:
 
 def _boundary(place: Place, load: _Load, address: str) -> tuple[int, BoundaryHooks]:
     """Return the number of a module's call, and the hooks around it."""
-    assert place.boundary is not None  # noqa: S101 (asked before)
+    assert place.boundary is not None  # noqa: S101 (checked before)
     arguments = place.boundary.arguments
     before = {arguments[port]: chain for port, chain in load.before[address].items()}
     return place.boundary.visit, BoundaryHooks(before, load.after[address].get(0))
@@ -220,7 +220,7 @@ def _change(module: nn.Module, **parts: Any) -> None:
 
 
 def _around(modules: Mapping[str, nn.Module], hooked: Iterable[nn.Module]) -> list[nn.Module]:
-    """Return the modules that have one of `hooked` below them, by whatever name."""
+    """Return the modules that contain one of `hooked` under any name."""
     sought = set(map(id, hooked))
     names = [name for name, one in modules.items() if id(one) in sought]
     above = {
@@ -232,10 +232,10 @@ def _around(modules: Mapping[str, nn.Module], hooked: Iterable[nn.Module]) -> li
 
 
 def _entries(module: nn.Module) -> tuple[str, ...]:
-    """Return the methods through which `module` is called; none for a list of modules."""
+    """Return the methods through which `module` is called; empty for a list of modules."""
     if type(module).forward is nn.Module.forward:
         return ()
-    # before the forward of the class comes what reads weights too: weight norm, torch's pruning
+    # weight norm and torch's pruning read weights before the forward of the class
     early = "forward" in module.__dict__ or module._forward_pre_hooks  # noqa: SLF001 (no public way)
     return ("__call__", "forward") if early else ("forward",)
 
@@ -256,11 +256,11 @@ def _keep_visible(modules: Mapping[str, nn.Module], plans: Iterable[str]) -> Non
             modules[name]._forward_pre_hooks[_VISIBLE] = _look  # type: ignore[index]  # noqa: SLF001 (our own key)
         for one in above:
             if isinstance(one, nn.TransformerEncoder) and _NESTED not in one.__dict__:
-                # only the fused path takes sequences of several lengths in one nested tensor
+                # only the fused path accepts nested tensors of sequences of several lengths
                 one.__dict__[_NESTED] = one.use_nested_tensor
                 one.use_nested_tensor = False
 
 
 def _look(module: nn.Module, args: Any) -> None:
-    """Do nothing: torch's fused path steps aside for a module with a forward hook."""
+    """Do nothing; torch skips its fused path for modules with a forward pre-hook."""
     del module, args

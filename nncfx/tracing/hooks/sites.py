@@ -1,4 +1,4 @@
-"""Where a hook may stand, and the insertion of a hook there: data, no effect until committed."""
+"""Sites of hooks, and insertions of hooks at sites, as plain data."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -9,9 +9,9 @@ from typing_extensions import override
 
 
 class Priority(IntEnum):
-    """NNCF's priorities: hooks at one site run in this order, whoever registered first.
+    """NNCF's priorities, by which hooks at one site are ordered.
 
-    Any other integer will do as well; equal priorities keep the order of registration.
+    Any other integer is valid too; hooks of equal priority run in the order of registration.
     """
 
     DEFAULT = 0
@@ -23,7 +23,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True)
 class WeightSite:
-    """A parameter or buffer as a module reads it.
+    """A parameter or buffer, where a module reads it.
 
     A weight that several modules share has one site per module.
 
@@ -95,16 +95,16 @@ Site: TypeAlias = WeightSite | PreSite | PostSite
 
 @dataclass(frozen=True)
 class Insertion:
-    """A hook for a site.
+    """A hook for a site; has no effect until it is committed.
 
     Attributes:
-        site: Where.
-        hook: Takes the tensor at the site and returns the one to use instead, of the same shape,
-            dtype and device. It may have parameters of its own, and may be used at several sites.
-            A `CallHook` is told of each call of the model as well.
+        site: Where to insert the hook.
+        hook: Takes the tensor at the site and returns the tensor to use instead, of the same
+            shape, dtype and device. It can have parameters and can be used at several sites. A
+            `CallHook` is also notified of each call of the model.
         priority: Order at the site, smaller first; see `Priority`.
-        algorithm: Whose hook it is; names it in the `state_dict` and for removal. Not empty,
-            without '.' and '#', and no attribute of nn.Module.
+        algorithm: Name of the algorithm, used in keys of the `state_dict` and for removal. Not
+            empty, without '.' and '#', and not an attribute of nn.Module.
     """
 
     site: Site

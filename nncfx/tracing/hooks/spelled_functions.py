@@ -1,4 +1,4 @@
-"""The functions of torch whose calls can be hooked, by the names that graphs give them."""
+"""The torch functions whose calls can be hooked, by their names in graphs."""
 
 import operator
 import sys
@@ -20,16 +20,16 @@ from nncfx.tracing.calls.function_names import spelling
 
 @dataclass(frozen=True, eq=False)
 class SpelledCalls:
-    """The functions of some spellings, to find the spelling of a call.
+    """A set of named functions, to find the name of a call.
 
     Attributes:
-        by_function: What torch reports, to its spelling.
-        pairs: The same. Compiled code compares functions by identity; it may not read their
-            names, nor look them up in a dict.
-        operators: Python's operator, whether its first operand is no tensor, and the spelling.
-        attributes: The spellings of attributes, such as `x.T`; some are those of functions, too,
-            such as `x.real`.
-        reads_attribute: One is of an attribute alone.
+        by_function: Names by the function that torch reports.
+        pairs: The same as pairs, for compiled code, which can compare functions by identity but
+            can neither read their names nor look them up in a dict.
+        operators: Python's operator, whether its first operand is not a tensor, and the name.
+        attributes: The names of attributes, such as `x.T`; some are also names of functions, such
+            as `x.real`.
+        reads_attribute: Whether a name belongs to an attribute only.
     """
 
     by_function: Mapping[Callable[..., Any], str]
@@ -40,7 +40,7 @@ class SpelledCalls:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "SpelledCalls":
-        """Return the functions that are spelt so."""
+        """Return the functions of these names."""
         ordered = sorted(names)
         found = {one: name for name in ordered for one in spelled_functions().get(name, ())}
         attributes = frozenset(name for one, name in found.items() if one.__name__ == "__get__")
@@ -52,7 +52,7 @@ class SpelledCalls:
     def name_of(
         self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> str | None:
-        """Return how a call is spelt that a mode sees, if it is one of these."""
+        """Return the name of a call that a mode sees, or None if it is not in the set."""
         if func is F.relu:
             return "relu_" if kwargs.get("inplace") else "relu"
         if not torch.compiler.is_dynamo_compiling():
@@ -67,18 +67,18 @@ class SpelledCalls:
 
 
 def is_known_function(name: str) -> bool:
-    """Return whether calls of a function spelt `name` can be hooked inside a module."""
+    """Return whether calls of a function named `name` can be hooked inside a module."""
     return name in ("relu", "relu_") or name in spelled_functions()
 
 
 @cache
 def spelled_functions() -> dict[str, list[Callable[..., Any]]]:
-    """Return, by spelling, the functions that torch reports to modes."""
+    """Return the functions that torch reports to modes, by name."""
     listed = chain.from_iterable(get_overridable_functions().values())
     attributes = (getattr(torch.Tensor, name).__get__ for name in ("T", "mT", "H", "mH"))
     functions: list[Callable[..., Any]] = [*_unlisted(), *listed, *attributes]
     found: dict[str, list[Callable[..., Any]]] = defaultdict(list)
-    # torch.mm equals torch.dsmm, which has another name
+    # keyed by name too, because torch.mm equals torch.dsmm
     for name, func in dict.fromkeys((spelling(one), one) for one in functions):
         found[name].append(func)
     return dict(found)
@@ -86,9 +86,9 @@ def spelled_functions() -> dict[str, list[Callable[..., Any]]]:
 
 @cache
 def _unlisted() -> dict[Callable[..., Any], None]:
-    """Return functions, some of which torch reports and does not list, in their order.
+    """Return functions that torch does not list, though it reports some of them to modes.
 
-    Such as Tensor.unflatten, F.hardswish, torch.sparse.mm.
+    For instance Tensor.unflatten, F.hardswish, torch.sparse.mm.
     """
     homes = (torch.Tensor, torch, F, torch.sparse, torch._C._nn)  # noqa: SLF001 (of functional)
     listed = set(chain.from_iterable(get_overridable_functions().values()))
@@ -98,20 +98,21 @@ def _unlisted() -> dict[Callable[..., Any], None]:
 
 
 def _show(functions: Iterable[Callable[..., Any]]) -> None:
-    """Have compiled code report `functions`: it does so of those alone that torch lists.
+    """Make compiled code report `functions`, by adding them to torch's list.
 
-    F.sigmoid, which calls a method, is one of them there (torch/_dynamo/variables/torch.py, 2.13).
+    Compiled code reports only listed functions, for instance F.sigmoid, which calls a method
+    (torch/_dynamo/variables/torch.py, 2.13).
     """
     missing = [one for one in functions if one in _unlisted()]
     listed = get_overridable_functions()[F]
     listed += [one for one in missing if one not in listed]
     compiler = sys.modules.get("torch._dynamo.variables.torch")
-    if compiler is not None:  # it has read the list
+    if compiler is not None:  # it keeps its own copy of the list
         compiler.get_overridable_functions().update(missing)
 
 
 class _Reports(TorchFunctionMode):
-    """Keeps what torch reports."""
+    """Records the names of reported functions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,10 +126,10 @@ class _Reports(TorchFunctionMode):
 
 @cache
 def _operators() -> tuple[tuple[Callable[..., Any], bool, str], ...]:
-    """Return what `SpelledCalls.operators` has, for all operators.
+    """Return the entries of `SpelledCalls.operators` for all operators.
 
-    A mode sees `x + y` as a method of tensors, in compiled code too; but `torch.export` with
-    `strict=True` shows it `operator.add` (torch/_dynamo/variables/builtin.py, 2.13).
+    A mode sees `x + y` as a method of tensors, also in compiled code, but `torch.export` with
+    `strict=True` reports `operator.add` (torch/_dynamo/variables/builtin.py, 2.13).
     """
 
     def seen() -> Iterator[tuple[Callable[..., Any], bool, str]]:
@@ -141,7 +142,7 @@ def _operators() -> tuple[tuple[Callable[..., Any], bool, str], ...]:
                     with torch.no_grad(), _Reports() as reports:
                         func(*args)
                 except (TypeError, RuntimeError, IndexError):
-                    continue  # it takes another number of operands, or no such
+                    continue  # it takes other operands
                 for reported in reports.names[:1]:
                     yield func, args[0] is not one, reported
 

@@ -1,4 +1,4 @@
-"""Where hooks live: beside the model's own children, under one prefix in the `state_dict`."""
+"""The container of a model's hooks, saved under one prefix in the `state_dict`."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -16,7 +16,7 @@ STORE: Final = "_nncf"
 
 
 class _Group(nn.Module):
-    """The hooks of one algorithm, by site, and the state that travels with them, if any."""
+    """The hooks of one algorithm by site, with the carried state, if any."""
 
     def __init__(self, carried: CarriedState | None) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class _Group(nn.Module):
             except StorageError as error:
                 rest[-1].append(str(error))
         elif carried is not None and carried.owner is not None:
-            # files of earlier releases, which still load, dense models and copies have none
+            # dense models, copies and files of earlier releases have no carried state
             carried.is_behind |= self._differs(tensors, prefix)
         super()._load_from_state_dict(tensors, prefix, *rest)
 
@@ -50,14 +50,14 @@ class _Group(nn.Module):
 
 
 class HookStore(nn.Module):
-    """All committed hooks: `<algorithm>.<site>` names each, never a position."""
+    """All committed hooks, named `<algorithm>.<site>`, never by position."""
 
     def __init__(self) -> None:
         super().__init__()
         self._carried: dict[str, CarriedState] = {}
 
     def carry(self, algorithm: str, owner: StateOwner) -> CarriedState:
-        """Let the state of `owner` travel with the hooks of `algorithm`, if there are any."""
+        """Save the state of `owner` with the hooks of `algorithm`, if there are any."""
         made = self._carried[algorithm] = CarriedState(owner)
         group = _children(self).get(algorithm)
         if isinstance(group, _Group):
@@ -65,11 +65,11 @@ class HookStore(nn.Module):
         return made
 
     def carried_names(self) -> Iterator[str]:
-        """Yield the keys of carried states, whether or not a state is there now."""
+        """Yield the keys of carried states, whether or not there is a state now."""
         yield from (f"{algorithm}.{CARRIED}" for algorithm in _children(self))
 
     def put(self, algorithm: str, site: str, hook: nn.Module) -> None:
-        """Add `hook`; a second one of one algorithm at one site is named `<site>#1`, and so on."""
+        """Add `hook`; a second hook of an algorithm at a site is named `<site>#1`, and so on."""
         groups = dict(self.named_children())
         if algorithm not in groups:
             groups[algorithm] = _Group(self._carried.get(algorithm))
@@ -79,20 +79,20 @@ class HookStore(nn.Module):
         group.add_module(f"{site}#{taken}" if taken else site, hook)
 
     def clear(self) -> None:
-        """Forget all hooks."""
+        """Remove all hooks."""
         for name in list(_children(self)):
             delattr(self, name)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no hook."""
+        """Whether there are no hooks."""
         return not _children(self)
 
     def further_names(self) -> dict[str, str]:
-        """Return the keys of tensors that have another key before, each with that one.
+        """Return the duplicate keys of tensors, each with the first key of its tensor.
 
-        One hook that stands at several sites, such as the quantizer of what query, key and value
-        read, has one set of keys: those of its first site. Files know no tensor by two names.
+        A hook at several sites, such as the quantizer of the input of query, key and value, is
+        saved under the keys of its first site only, because files hold each tensor once.
         """
         first: dict[tuple[int, str], str] = {}
         further: dict[str, str] = {}
@@ -107,7 +107,7 @@ class HookStore(nn.Module):
     def described(self, prefix: str, memo: set[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
         """Yield the hooks' `named_modules` below `prefix`, each once; nothing without hooks.
 
-        `torch.func.functional_call` does not put back the tensors of a module with two names.
+        `torch.func.functional_call` does not restore the tensors of a module with two names.
         """
         if not self.is_empty:
             below = f"{prefix}.{STORE}" if prefix else STORE
@@ -115,7 +115,7 @@ class HookStore(nn.Module):
 
 
 def _state_of(module: nn.Module) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Yield the keys that `module` itself adds to a `state_dict`, each with what it stands for."""
+    """Yield the keys that `module` itself adds to a `state_dict`, each with an identity."""
     hidden = module._non_persistent_buffers_set  # noqa: SLF001 (no public way)
     for name, tensor in own_tensors(module).items():
         if name not in hidden:
@@ -125,12 +125,12 @@ def _state_of(module: nn.Module) -> Iterator[tuple[str, tuple[int, str]]]:
 
 
 def _children(module: nn.Module) -> dict[str, nn.Module | None]:
-    # named_children names a hook once that stands at two sites
+    # named_children lists a hook at two sites only once
     return module._modules  # noqa: SLF001 (no public way)
 
 
 def own_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters of the model itself, each once: none of hooks."""
+    """Return the parameters of the model itself, each once, without those of hooks."""
     return [one for name, one in model.named_parameters() if STORE not in name.split(".")]
 
 
@@ -145,7 +145,7 @@ def load_store(  # noqa: PLR0913, PLR0917 (the arguments of nn.Module._load_from
 ) -> None:
     """Load the hooks of `store`, as `load_state_dict` does for a model's children.
 
-    A tensor is found under any of its names: files of earlier releases have them all.
+    A tensor is found under any of its names, since files of earlier releases contain all.
     """
     further = {
         f"{prefix}{one}": f"{prefix}{first}" for one, first in store.further_names().items()

@@ -1,4 +1,4 @@
-"""Refuse an insertion that has no place in the model, before anything changes."""
+"""Validate insertions before anything in the model changes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,11 +17,11 @@ from nncfx.tracing.hooks.store import HookStore
 def check_insertion(
     insertion: Insertion, modules: Mapping[str, nn.Module], graph: NNCFGraph, wiring: Wiring
 ) -> None:
-    """Return if `insertion` can be committed.
+    """Check that `insertion` can be committed.
 
     Raises:
-        ArgumentError: it is no insertion, its site no site, its priority no integer, the hook no
-            module, or the algorithm's name cannot be part of a key.
+        ArgumentError: it is not an insertion, its site, priority or hook has a wrong type, or the
+            algorithm's name cannot be part of a key.
         GraphError: its address, port, module or parameter does not exist, or cannot be hooked.
     """
     _check_types(insertion)
@@ -39,37 +39,37 @@ def check_insertion(
 
 
 def check_algorithm(name: str) -> None:
-    """Return if `name` can be that of a module, whose hooks are the algorithm's.
+    """Check that the algorithm name `name` can name a module.
 
     Raises:
         ArgumentError: it cannot.
     """
     if not name or set(".#") & set(name) or hasattr(HookStore(), name):
         raise ArgumentError(
-            f"'{name}' cannot name an algorithm: the name is part of a state_dict key. Use a name "
-            "that is not empty, without '.' and '#', and no attribute of nn.Module."
+            f"'{name}' cannot name an algorithm: the name is part of a state_dict key. Use a "
+            "name that is not empty, has no '.' and '#', and is not an attribute of nn.Module."
         )
 
 
 def check_places(insertions: Iterable[Insertion], model: nn.Module) -> None:
-    """Refuse a model whose weights have other names than when hooks were put in place.
+    """Check that modules with hooks on weights have the same names as when hooks were inserted.
 
     Raises:
-        GraphError: the message names the module.
+        GraphError: a module has another name; the message names it.
     """
     names = {name for name, _ in model.named_modules(remove_duplicate=False)}
     sites = [one.site for one in insertions if isinstance(one.site, WeightSite)]
     for site in sites:
         if site.module not in names:
             raise GraphError(
-                f"The module '{site.module}', whose '{site.name}' has a hook, has another name by "
-                "now: something was put around it, or around one that holds it, such as torch's "
+                f"The module '{site.module}', whose '{site.name}' has a hook, has a new name: "
+                "something was put around it, or around a module that holds it, such as torch's "
                 "checkpoint_wrapper. Put that there before create_compressed_model."
             )
 
 
 def _check_types(insertion: Any) -> None:
-    """Return if `insertion` and its parts, the hook aside, are what their annotations say."""
+    """Check the types of `insertion` and its parts, except the hook."""
     if not isinstance(insertion, Insertion):
         raise ArgumentError(
             f"A {type(insertion).__name__} cannot be registered. Register insertions: "
@@ -103,15 +103,15 @@ def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module], wiring: Wi
         )
     if str(site) in wiring.folded:
         raise GraphError(
-            f"The forward sets the data of '{site}', as networks do that fold their branches into "
-            "one weight or keep it within bounds, and what it writes would be lost behind a hook. "
-            "Hook the weights that it is made of, or leave its layer out by ignored_scopes."
+            f"The forward sets the data of '{site}', as networks do that fold their branches "
+            "into one weight or keep it within bounds, and a hook would lose what it writes. "
+            "Hook the weights that it is made of, or leave its layer out with ignored_scopes."
         )
     if str(site) in wiring.bypassed:
         raise GraphError(
             f"The forward does not read '{site}' as an attribute of its module, but takes it out "
-            "of a list or a table such as named_parameters(), so that a hook there would never "
-            "be called. Read it as an attribute, or leave its layer out by ignored_scopes."
+            "of a list or a table such as named_parameters(), so a hook there would never be "
+            "called. Read it as an attribute, or leave its layer out with ignored_scopes."
         )
 
 
@@ -137,13 +137,13 @@ def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wi
         if isinstance(site, PreSite) and site.port in operation.parameters:
             mend = f"Hook the weight: WeightSite.of('{operation.parameters[site.port]}')."
         raise GraphError(
-            f"'{site.address}' calls '{operation.function}', which is no function of torch by "
+            f"'{site.address}' calls '{operation.function}', which is not a function of torch by "
             f"that name, and cannot be hooked. {mend}"
         )
 
 
 def _is_at_boundary(site: PreSite | PostSite, boundary: Boundary | None) -> bool:
-    """Return whether a hook around the module's forward sees the tensor at `site`."""
+    """Return whether a hook around the module's forward gets the tensor at `site`."""
     if boundary is None:
         return False
     return boundary.is_result if isinstance(site, PostSite) else site.port in boundary.arguments

@@ -1,8 +1,8 @@
-"""Hooks on weights: class-level properties that apply them where a module reads a parameter.
+"""Hooks on weights, implemented as class properties.
 
 No function is intercepted: `self.weight` of a module with a hooked weight is a property of its
-dynamic class, which passes `self._parameters["weight"]` through the hooks while a forward runs,
-and is the parameter itself elsewhere. The parameter stays where it was, under its name.
+dynamic class. While a forward runs, it returns `self._parameters["weight"]` with hooks applied;
+elsewhere it returns the parameter itself. The parameter stays registered under its name.
 """
 
 from collections.abc import Iterable
@@ -22,12 +22,12 @@ _FLAT: Final = "_flat_weights"
 
 
 def weight_attribute(name: str) -> str:
-    """Return the instance attribute of the hooks on the parameter or buffer `name`."""
+    """Return the instance attribute that holds the hooks on the parameter or buffer `name`."""
     return f"_nncf_weight_{name}"
 
 
 def weight_properties(original: type[nn.Module], names: Iterable[str]) -> dict[str, Any]:
-    """Return the class attributes with which a subclass of `original` reads `names` hooked."""
+    """Return class attributes for a subclass of `original` that reads `names` through hooks."""
     properties: dict[str, Any] = {name: _hooked(name) for name in names}
     if issubclass(original, nn.RNNBase):
         # recurrent modules read their weights through one list
@@ -46,17 +46,18 @@ def _hooked(name: str) -> property:
         stored = table[name]
         if not are_hooked() or (stored.is_meta and is_offloaded(self)):
             return stored
-        # hooks see all of a weight, whatever the placements; compilers follow plain tensors only
+        # hooks get the whole weight, whatever its placements; compilers trace plain tensors only
         if not torch.compiler.is_compiling() and is_dtensor(stored):
             return like_shards(uncounted(carried, self, attribute, whole(stored)), stored)
         result = uncounted(carried, self, attribute, stored)
         if result is not stored and not torch.compiler.is_dynamo_compiling():
-            # what a forward asks of it, as muP's `infshape`; a class of tensors has its own there
+            # keep attributes that a forward reads, such as muP's `infshape`, but not over those
+            # of a tensor subclass
             vars(result).update(vars(stored) | vars(result))
         return result
 
     def write(self: nn.Module, value: Any) -> None:
-        # torch itself takes parameters, and None; this is a tensor that something computes
+        # torch handles parameters and None, so this is a computed tensor
         del value
         raise_replacing(self, name)
 
@@ -64,7 +65,7 @@ def _hooked(name: str) -> property:
 
 
 def raise_replacing(module: nn.Module, name: str) -> None:
-    """Raise the error that says that the parameter `name` of `module` has to stay one."""
+    """Raise an error that the parameter `name` of `module` must stay a parameter."""
     raise TracingError(
         f"'{name}' of this {type(module).__name__} can be neither deleted nor computed from other "
         "tensors, now that nncfx has wrapped it. Apply parametrizations, weight norm and torch's "
@@ -78,8 +79,8 @@ def _flat_weights(self: nn.RNNBase) -> list[torch.Tensor]:
 
 
 def _set_flat_weights(self: nn.RNNBase, weights: list[torch.Tensor | None]) -> None:
-    # torch keeps this list beside the parameters. Reading goes to the parameters; what is kept is
-    # the list for the time after the hooks, and never what the hooks made of it
+    # torch keeps this list in addition to the parameters. Hooked reads use the parameters; the
+    # list is kept for after the hooks are removed, and never holds hooked values
     kept = self._parameters
     names = self._flat_weights_names
     self.__dict__[_FLAT] = [kept.get(name) for name in names] if names else weights

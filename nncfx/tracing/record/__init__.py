@@ -1,1 +1,1 @@
-"""What a forward does, written down: operations, dataflow, merged traces, buffer writes."""
+"""Record a forward: operations, dataflow, merged traces, buffer writes."""

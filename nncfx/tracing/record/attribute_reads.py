@@ -1,4 +1,4 @@
-"""Know which parameters a forward reads as attributes of modules, where hooks stand."""
+"""Find the parameters that a forward reads as attributes of modules, which can be hooked."""
 
 import sys
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _TABLE: Final = "_parameters"
 
 
 class _Table(dict[str, Any]):
-    """The parameters of one module, which notes those that are asked for as attributes."""
+    """The parameters of one module; records which are read as attributes."""
 
     def __init__(self, table: dict[str, Any], read: set[int]) -> None:
         super().__init__(table)
@@ -27,7 +27,7 @@ class _Table(dict[str, Any]):
         found = super().__getitem__(name)
         frame = sys._getframe(1)  # noqa: SLF001 (no public way)
         around = frame.f_back
-        # of nn.Module, or of a class that has its own; get_parameter gives what is stored
+        # __getattr__ of nn.Module or a subclass; get_parameter returns the stored tensor
         is_attribute = frame.f_code.co_name == "__getattr__"
         if is_attribute and (around is None or around.f_code.co_name != "get_parameter"):
             self._read.add(id(found))
@@ -36,17 +36,17 @@ class _Table(dict[str, Any]):
 
 @final
 class AttributeReads:
-    """The parameters that a forward reads as attributes, by whatever name."""
+    """The parameters that a forward reads as attributes, under any name."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Note nothing yet."""
+        """Prepare to record; nothing is recorded yet."""
         self._model = model
         self._read: set[int] = set()
         self._with_parameters: list[tuple[str, nn.Module]] = []
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note what is read while the context lasts; parameters are then as they were."""
+        """Record reads within the context; the tables of parameters are restored on exit."""
         held: list[tuple[dict[str, Any], dict[str, Any]]] = []
         try:
             for name, module in all_modules(self._model, every_name=True):
@@ -64,11 +64,11 @@ class AttributeReads:
                 own[_TABLE] = before
 
     def bypassed(self, graph: NNCFGraph) -> frozenset[str]:
-        """Return the names of the parameters that operations read, and that no attribute gave."""
+        """Return the names of parameters that operations read, but never as attributes."""
         left: dict[str, torch.Tensor] = {
             f"{prefix}.{name}" if prefix else name: one
             for prefix, module in self._with_parameters
-            # which read their weights through a list, hooked as attributes are
+            # recurrent modules read weights through a list, which is hooked like attributes
             if not isinstance(module, nn.RNNBase)
             for name, one in vars(module)[_TABLE].items()
             if one is not None and id(one) not in self._read

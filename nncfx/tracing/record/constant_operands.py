@@ -1,4 +1,4 @@
-"""Operands that no input changes, such as standardized or sliced weights."""
+"""Operands that do not depend on inputs, such as standardized or sliced weights."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -11,11 +11,11 @@ from nncfx.operators import operator_of
 
 
 def constant_operands(graph: NNCFGraph) -> Mapping[str, Mapping[int, frozenset[str]]]:
-    """Return the parameters and buffers from which alone operands are computed.
+    """Return the operands computed from parameters and buffers only, with the names of these.
 
-    By the address of the operation and the port: names of one, where it is read as it is stored.
-    Ports that an input or chance changes are left out, and so is what comes from nowhere: it may
-    be another one in the next forward.
+    The result is keyed by address of the operation, then by port; an operand that is a stored
+    tensor has one name. Ports that depend on inputs or random numbers are left out, and so are
+    tensors of unknown origin, which can differ in the next forward.
 
     >>> import torch, nncfx
     >>> class Centred(torch.nn.Linear):
@@ -39,7 +39,7 @@ def constant_operands(graph: NNCFGraph) -> Mapping[str, Mapping[int, frozenset[s
 
 
 def _read(operation: Operation) -> set[int]:
-    """Return the ports whose values the operation reads."""
+    """Return the ports of which the operation reads the values."""
     role = operator_of(operation.function).role
     ports = enumerate(operation.inputs)
     return {port for port, one in ports if one is not None and role(port) != "like"}
@@ -47,9 +47,9 @@ def _read(operation: Operation) -> set[int]:
 
 @cache
 def is_random(function: str) -> bool:
-    """Return whether `function`, as addresses spell it, may draw random numbers.
+    """Return whether `function`, named as in addresses, may draw random numbers.
 
-    Torch tags its operators that do; a function written in Python does if it calls one.
+    Torch tags operators that do; a Python function does if it calls one of these.
 
     >>> [is_random(one) for one in ("dropout", "gumbel_softmax", "uniform_", "linear", "__add__")]
     [True, True, True, False, False]

@@ -1,4 +1,4 @@
-"""Follow tensors from the call that made them to the calls that read them."""
+"""Follow tensors from the calls that produce them to the calls that read them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from nncfx.tracing.calls.tensors import describe, own_tensors
 
 @dataclass(frozen=True)
 class _Produced:
-    """The data comes out of a node."""
+    """The data is an output of a node."""
 
     address: str
     port: int
@@ -25,12 +25,12 @@ class _Produced:
 
 @dataclass(frozen=True)
 class _Stored:
-    """The data is a parameter or a buffer: the modules that hold it, and its name in each."""
+    """The data is a parameter or buffer; holds its name in each of its modules."""
 
     names: dict[str, str]
 
     def dotted(self, reader: str | None = None) -> str:
-        """Return the name in the module `reader`, or else the first."""
+        """Return the dotted name in the module `reader`, or else the first name."""
         module = reader if reader in self.names else next(iter(self.names))
         name = self.names[module]
         return f"{module}.{name}" if module else name
@@ -42,7 +42,7 @@ _Origin: TypeAlias = _Produced | _Stored
 class Dataflow:
     """The graph under construction.
 
-    Tensors are keyed weakly: a trace keeps no activation alive longer than the model does.
+    Tensors are keyed weakly, so a trace does not keep activations alive.
 
     Attributes:
         folded: Dotted names of the parameters that the forward writes to.
@@ -65,7 +65,7 @@ class Dataflow:
 
     @cached_property
     def parameter_names(self) -> Mapping[int, str]:
-        """`id` of every parameter and buffer to its first dotted name."""
+        """The first dotted name of every parameter and buffer, by `id`."""
         return {key: stored.dotted() for key, stored in self._stored.items()}
 
     @property
@@ -89,7 +89,7 @@ class Dataflow:
         inputs: Sequence[torch.Tensor],
         produced: Sequence[torch.Tensor],
     ) -> None:
-        """Add `operation`, the edges from where its inputs come, and what it produced."""
+        """Add `operation`, the edges to its inputs, and its results."""
         self._operations.append(operation)
         self._connect(operation.address, inputs, operation.inputs)
         changed = {id(tensor) for tensor in inputs}
@@ -98,27 +98,27 @@ class Dataflow:
             self._origin[tensor] = origin
             base = tensor._base  # noqa: SLF001 (the documented way to find what a view shows)
             if id(tensor) in changed and base is not None:
-                # changed in place through a view: who reads the whole reads this change
+                # changed in place through a view, so readers of the base read this result
                 self._origin[base] = origin
 
     def pass_on(self, tensor: torch.Tensor, produced: Iterable[torch.Tensor]) -> None:
-        """Say that `produced` carry the data of `tensor`."""
+        """Record that `produced` have the data of `tensor`."""
         origin = self._origin.get(tensor)
         if origin is not None:
             for one in produced:
                 self._origin[one] = origin
 
     def set_data(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
-        """Say that `tensor` is computed from now on: `data` was written to it."""
+        """Record that `data` was written to `tensor`, which is a computed tensor from now on."""
         self.pass_on(data, [tensor])
         stored = self._stored.get(id(tensor))
         if stored is not None:
             self.folded.add(stored.dotted())
 
     def parameters_of(self, tensors: Sequence[torch.Tensor], reader: str) -> Mapping[int, str]:
-        """Return port to name for those `tensors` that are parameters or buffers.
+        """Return the names of the `tensors` that are parameters or buffers, by port.
 
-        A tensor with several names gets the one that the module `reader` has for it, if any.
+        A tensor with several names gets its name in the module `reader`, if it has one.
         """
         stored = [
             (port, origin)

@@ -1,4 +1,4 @@
-"""Watch the calls of one forward: what observers see, and the mode that shows it to them."""
+"""Observe the calls of one forward with a `TorchFunctionMode`."""
 
 import sys
 from abc import ABC, abstractmethod
@@ -37,12 +37,13 @@ class TracedCall(NamedTuple):
         func: The function object.
         args: Positional arguments as given; a tensor changed in place is already changed.
         kwargs: Keyword arguments as given.
-        result: What the call returned; `None` for `x[i] = y`, which changes `args[0]`.
-        address: Of the operation; "" if the call is none (constructors, utilities).
+        result: The result of the call; `None` for `x[i] = y`, which changes `args[0]`.
+        address: Address of the operation; "" if the call is not an operation (constructors,
+            utilities).
         module: Dotted name of the innermost registered module that makes the call.
         module_class: Class of that module.
-        operation: The graph's node; `None` if the call is no operation, or no graph is made.
-        parameter_names: `id` of every parameter and buffer to its (first) dotted name.
+        operation: The graph's node; `None` if the call is not an operation, or no graph is built.
+        parameter_names: The first dotted name of every parameter and buffer, by `id`.
         operands: The tensors in `args` and `kwargs`, in order.
         produced: The tensors in `result`, in order.
     """
@@ -61,7 +62,7 @@ class TracedCall(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """What a call is to the graph: its `Kind`, function, site, number in its scope and address."""
+    """A call as seen by the graph: its `Kind`, function, site, number in its scope and address."""
 
     what: str
     function: str
@@ -73,24 +74,24 @@ class Spot(NamedTuple):
 
 
 class Observer(Protocol):
-    """Follows a trace: sees inputs, then every tensor-producing call in order, then outputs."""
+    """Follows a trace: gets inputs, then all tensor-producing calls in order, then outputs."""
 
     def on_input(self, tensor: torch.Tensor) -> None:
-        """See the next input tensor of the model, before the forward."""
+        """Handle the next input tensor of the model, before the forward."""
 
     def on_call(self, call: TracedCall) -> None:
-        """See a call that has just returned, in-place ones included."""
+        """Handle a call that has just returned, including in-place calls."""
 
     def on_output(self, tensor: torch.Tensor) -> None:
-        """See the next output tensor of the model, after the forward."""
+        """Handle the next output tensor of the model, after the forward."""
 
 
 class SizeObserver(ABC):
-    """An observer that also says what code gets when it asks a tensor for its shape."""
+    """An observer that also provides the shapes that code reads from tensors."""
 
     @abstractmethod
     def on_shape(self, tensor: torch.Tensor) -> torch.Size:
-        """Return the shape of a tensor, of integers that may know more than their value."""
+        """Return the shape of a tensor, whose integers can carry further information."""
 
 
 def watch_shapes(
@@ -100,17 +101,17 @@ def watch_shapes(
     *,
     train: bool = False,
 ) -> None:
-    """Show observers one forward of `model`, as `by_shapes`; make no graph.
+    """Run one forward of `model` with observers, as `by_shapes` does, without building a graph.
 
     Args:
         model: Any module.
         example_inputs: As for `trace`.
-        observers: Makes the observers; those that it made last have seen the whole forward.
+        observers: Creates the observers; those created last have seen the whole forward.
         train: Run in training mode, else in evaluation mode.
 
     Raises:
-        ArgumentError: `example_inputs` is of no accepted form.
-        TracingError: the model refuses the inputs, or returns no tensor.
+        ArgumentError: `example_inputs` has no accepted form.
+        TracingError: the model rejects the inputs, or returns no tensor.
     """
 
     def watched(shortcut: Shortcut | None) -> None:
@@ -123,22 +124,22 @@ def watch_shapes(
 def by_shapes(
     model: nn.Module, example_inputs: ExampleInputs, attempt: Callable[[Shortcut | None], R]
 ) -> R:
-    """Return what `attempt` returns of a forward that takes a fraction of the usual time.
+    """Return the result of `attempt` for a forward that takes a fraction of the usual time.
 
-    Nothing is computed that only values need, unless the model looks at values; tensors that the
-    model would keep for later forwards are let go. Weights on "meta" are zeros meanwhile.
+    Computations that affect only values are skipped, unless the model reads values; tensors that
+    the model would keep for later forwards are dropped. Weights on "meta" are replaced by zeros.
     """
     as_call(example_inputs)
     with suppress(TracingError, ValuesNeeded), zeros_for_meta(model) as without_values:
         return attempt(Shortcut(without_values))
-    # zeros may lead astray; if the inputs are at fault, the same happens again with values
+    # zeros may cause errors; if the inputs are at fault, the error recurs with values
     return attempt(None)
 
 
 def forward(
     model: nn.Module, example_inputs: ExampleInputs, mode: "CallMode", *, train: bool
 ) -> None:
-    """Run `model` once under `mode`, and leave it as it was; arguments are those of `trace`."""
+    """Run `model` once under `mode` without changing it; arguments as for `trace`."""
     require_whole(model, "traced", is_only_run=True)
     args, kwargs = own_tensors(as_call(example_inputs))
     if mode.is_by_shapes:
@@ -174,8 +175,8 @@ def _explained(model: nn.Module, call: tuple[Any, ...]) -> Iterator[None]:
             raise TracingError(
                 f"The forward of {type(model).__name__} calls a function that torch compiles, "
                 f"such as torch.cond or torch.while_loop{place}: nncfx cannot look into that. "
-                "Choose by torch.where, or by an 'if' or a loop of Python, of which the example "
-                "inputs tell the way."
+                "Use torch.where, or an 'if' or a loop of Python, whose path the example inputs "
+                "choose."
             ) from None
         shapes = ", ".join(f"{list(one.shape)} {one.dtype}" for one in tensors_in(call))
         raise TracingError(
@@ -186,13 +187,13 @@ def _explained(model: nn.Module, call: tuple[Any, ...]) -> Iterator[None]:
         ) from error
 
 
-_SHAPE: Any = torch.Tensor.shape  # a descriptor, of which torch reports the getter
+_SHAPE: Any = torch.Tensor.shape  # torch reports the getter of this descriptor
 _SET_DATA: Final = torch.Tensor.data.__set__  # type: ignore[attr-defined]  # a descriptor, too
 _SIZES: Final = frozenset([_SHAPE.__get__, torch.Tensor.size])
 
 
 class CallMode(TorchFunctionMode):
-    """Turns every call that torch reports into a `TracedCall`, and shows it to observers.
+    """Turns every call that torch reports into a `TracedCall` and passes it to observers.
 
     Attributes:
         stack: The module calls in progress.
@@ -206,14 +207,14 @@ class CallMode(TorchFunctionMode):
         shortcut: Shortcut | None,
         numbers: CallNumbers | None = None,
     ) -> None:
-        """Watch one forward.
+        """Create a mode for one forward.
 
         Args:
-            stack: Of the model.
-            names: `id` of every parameter and buffer to its first dotted name.
-            observers: Are told of inputs, calls and outputs, in this order.
-            shortcut: Runs the functions; None to run them as they are.
-            numbers: Those that an earlier trace gave to calls.
+            stack: The module stack of the model.
+            names: The first dotted name of every parameter and buffer, by `id`.
+            observers: Called for inputs, calls and outputs, in the given order.
+            shortcut: Runs the functions; None to run them normally.
+            numbers: The call numbers of an earlier trace.
         """
         super().__init__()
         self.stack = stack
@@ -226,7 +227,7 @@ class CallMode(TorchFunctionMode):
 
     @contextmanager
     def without_writes(self, modules: Iterable[nn.Module]) -> Iterator[None]:
-        """Put back, at the end, the values of the parameters of `modules` that calls change."""
+        """Restore on exit the values of the parameters of `modules` that calls change."""
         self._writes = ParameterWrites(modules)
         try:
             yield
@@ -236,26 +237,26 @@ class CallMode(TorchFunctionMode):
 
     @property
     def is_by_shapes(self) -> bool:
-        """Whether contractions are not computed."""
+        """Whether contractions are skipped."""
         return self._shortcut is not None
 
     def take_input(self, tensor: torch.Tensor) -> None:
-        """Show the next input of the model."""
+        """Pass the next input of the model to observers."""
         for observer in self._observers:
             observer.on_input(tensor)
 
     def take_output(self, tensor: torch.Tensor) -> None:
-        """Show the next output of the model."""
+        """Pass the next output of the model to observers."""
         for observer in self._observers:
             observer.on_output(tensor)
 
     def _described(self, inputs: Sequence[torch.Tensor]) -> tuple[TensorInfo, ...]:
-        """Return what `_drawn` needs of the operands, before the call may change them."""
+        """Return the information on operands that `_drawn` needs, before the call changes them."""
         del inputs
         return ()
 
     def _data_set(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
-        """Take note that `tensor` holds `data` from now on."""
+        """Record that `tensor` now holds `data`."""
 
     def _drawn(
         self,
@@ -264,7 +265,7 @@ class CallMode(TorchFunctionMode):
         infos: tuple[TensorInfo, ...],
         produced: Sequence[torch.Tensor],
     ) -> Operation | None:
-        """Return the graph's node of a call; None if it gets none, or no graph is made."""
+        """Return the graph's node of a call; None if it has no node or no graph is built."""
         del spot, inputs, infos, produced
         return None
 
@@ -279,7 +280,7 @@ class CallMode(TorchFunctionMode):
         name = spelling(func, kwargs)
         written = self._writes.expect(name, args, kwargs) if self._writes is not None else ()
         result = self._run(Invocation(func, name, args, kwargs, inputs))
-        # an assignment to elements returns nothing and changes its first argument
+        # an assignment to elements returns None and changes its first argument
         results = tensors_in(result)
         produced = [args[0]] if name == "__setitem__" else results
         if not produced:

@@ -1,4 +1,4 @@
-"""Merge the traces of several example inputs: what the model does on any of them."""
+"""Merge the traces of several example inputs."""
 
 import functools
 import operator
@@ -19,13 +19,13 @@ K = TypeVar("K")
 def merged_graphs(graphs: Sequence[NNCFGraph]) -> NNCFGraph:
     """Return a graph with the operations and edges of all `graphs`.
 
-    An operation that several have is the first one's, shapes too. The order is one in which every
-    producer precedes its consumers, as near as possible to the order of execution. Inputs and
-    outputs are those of the graph that has most.
+    An operation in several graphs is taken from the first, including shapes. Every producer
+    precedes its consumers, and the order is as close as possible to the order of execution. Inputs
+    and outputs are those of the graph that has most.
 
     Raises:
-        TracingError: two graphs call two operations in opposite orders, so that no graph without
-            a cycle holds both.
+        TracingError: two graphs call two operations in opposite orders, so a merged graph would
+            have a cycle.
     """
     first = {one.address: one for graph in reversed(graphs) for one in graph.operations}
     edges = {
@@ -67,10 +67,10 @@ def _ordered(rank: Mapping[str, int], edges: Iterable[Edge]) -> list[str]:
 
 
 def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
-    """Return how the operations of all traces sit in their modules.
+    """Return where the operations of all traces are in their modules.
 
     Raises:
-        TracingError: an operation is another call of its module from one trace to the next.
+        TracingError: an operation is a different call of its module in different traces.
     """
     addresses = dict.fromkeys(one for wiring in wirings for one in wiring.places)
     callees: dict[str, dict[str, None]] = {}
@@ -103,10 +103,10 @@ def _place(address: str, wirings: Sequence[Wiring], called: Sequence[set[str]]) 
     place = found[0]
     if any((one.module, one.call[1]) != (place.module, place.call[1]) for one in found):
         raise TracingError(
-            f"'{address}' is not the same call of '{place.module}' on all example inputs, so that "
-            "a hook there would not know its place. Wrap the model with one of them."
+            f"'{address}' is not the same call of '{place.module}' on all example inputs, so a "
+            "hook there would not know its place. Wrap the model with one of them."
         )
-    # it is its module's only call if it is so whenever the module is called
+    # it is the module's only call if this holds in every trace that calls the module
     callers = [one for one, names in zip(wirings, called, strict=True) if place.module in names]
     is_always = all(wiring.places.get(address) == place for wiring in callers)
     return place if is_always else replace(place, boundary=None)

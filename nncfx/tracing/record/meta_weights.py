@@ -1,4 +1,4 @@
-"""Run models whose weights have no values yet: zeros that take no memory stand in for them."""
+"""Run models whose weights have no values yet, with zeros that take no memory."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -15,11 +15,11 @@ from nncfx.tracing.calls.tensors import replaced, tensors_in
 
 @contextmanager
 def zeros_for_meta(model: nn.Module) -> Iterator[frozenset[int]]:
-    """While it is entered, put zeros in place of the parameters and buffers on "meta".
+    """Replace parameters and buffers on "meta" by zeros within the context.
 
-    The system gives memory to zeros when they are first written to, so that they cost nothing.
-    What code makes of its inputs, such as masks of attention, then has values. Tensors that
-    modules share stay shared; tensors of special types stay on "meta".
+    The operating system allocates memory for zeros only when they are written to. Tensors that
+    code computes from inputs, such as attention masks, then have values. Tensors that modules
+    share stay shared; tensors of special types stay on "meta".
 
     Args:
         model: any module.
@@ -49,7 +49,7 @@ def zeros_for_meta(model: nn.Module) -> Iterator[frozenset[int]]:
 def with_values(model: nn.Module, inputs: Any) -> Any:
     """Return `inputs` with ones in place of tensors on "meta", if all of `model` has values.
 
-    Ones are a word, a position and a mask that lets through.
+    Ones are valid as words, as positions and as masks that hide nothing.
     """
     given = tensors_in(inputs)
     if not any(one.is_meta for one in given) or any(
@@ -66,7 +66,7 @@ def _is_empty(tensor: torch.Tensor) -> bool:
 def zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Return zeros on the CPU that take no memory until they are written to."""
     size = math.prod(shape) * dtype.itemsize
-    # of numpy, which asks the system for them, where torch would write them
+    # numpy gets zeroed memory from the system, while torch would write zeros
     return torch.from_numpy(np.zeros(size, dtype=np.uint8)).view(dtype).view(tuple(shape))
 
 

@@ -1,4 +1,4 @@
-"""Parameters keep their values in a forward that only looks, whatever it writes to them."""
+"""Restore parameters that a traced forward writes to."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -14,21 +14,21 @@ from nncfx.tracing.calls.tensors import tensors_in
 
 @final
 class ParameterWrites:
-    """The values of parameters that a forward changes in place, as they were before.
+    """The original values of parameters that a forward changes in place.
 
-    Layers that set themselves up in their first forward of training do that, such as ActNorm of
-    Glow; what they write then is of the example inputs, and through `.data` torch counts no
-    change. Nothing is copied unless it is written to.
+    Layers that initialize themselves in their first training forward do that, such as ActNorm of
+    Glow; they would write values of the example inputs, and torch does not count changes through
+    `.data`. Values are copied only if they are written to.
     """
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
-        """Know the parameters of `modules`; those on "meta" have no values."""
+        """Index the parameters of `modules`, except those on "meta", which have no values."""
         self._owners: dict[int, list[torch.Tensor]] = {}
         for module in modules:
             for one in module._parameters.values():  # noqa: SLF001 (as torch's own walk)
                 if one is not None and not one.is_meta and one.layout == torch.strided:
                     self._owners.setdefault(memory_of(one), []).append(one)
-        # through data: a backward pass may still be to come, and torch counts no change
+        # pairs of `.data` and copy; through `.data`, because a backward pass may be pending
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._held: set[int] = set()
 
@@ -37,13 +37,13 @@ class ParameterWrites:
     ) -> list[torch.Tensor]:
         """Return the parameters that a call of torch's function `name` will change.
 
-        Their values are held, so that they can be undone.
+        Their values are saved for `undo`.
         """
         written = args[0] if args and changes_its_first(name) else kwargs.get("out")
-        return [] if written is None else self.hold(tensors_in(written))  # of torch._foreach_add_
+        return [] if written is None else self.hold(tensors_in(written))  # or a list of them
 
     def hold(self, written: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-        """Hold the values of the parameters of which `written` are views, and return these."""
+        """Save the values of the parameters that share memory with `written`; return these."""
         changed: list[torch.Tensor] = []
         for tensor in written:
             memory = memory_of(tensor)
@@ -55,11 +55,11 @@ class ParameterWrites:
         return changed
 
     def is_held(self, tensor: torch.Tensor) -> bool:
-        """Return whether `undo` will change the values of this view of a parameter."""
+        """Return whether `undo` will restore the memory of `tensor`."""
         return memory_of(tensor) in self._held
 
     def undo(self) -> None:
-        """Give the parameters the values that they had."""
+        """Restore the saved values of the parameters."""
         for one, values in self._before:
             one.copy_(values)
         self._before.clear()
@@ -68,12 +68,12 @@ class ParameterWrites:
 
 @final
 class WatchedWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it so
-    """Holds, while it is on, the values of what a forward writes to, scripted parts included.
+    """Saves the values of parameters that a forward writes to, including its scripted parts.
 
-    Other than a mode of functions it leaves the paths alone that torch's modules choose.
+    Unlike a function mode, it does not affect which paths torch's modules choose.
 
     Attributes:
-        writes: What it has seen.
+        writes: The recorded writes.
     """
 
     supports_higher_order_operators = True
@@ -85,7 +85,7 @@ class WatchedWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        # operators of higher order, such as torch.cond, have none, and write nothing
+        # higher-order operators such as torch.cond have no schema and write nothing
         schema = getattr(func, "_schema", None)
         for place, one in enumerate(() if schema is None else schema.arguments):
             if one.is_write:
@@ -99,7 +99,7 @@ _NO_CHANGE: Final = frozenset(["__index__", "__int__", "__invert__"])
 
 @cache
 def changes_its_first(name: str) -> bool:
-    """Return whether it is spelt as torch spells functions that change their first argument.
+    """Return whether `name` is that of a torch function that changes its first argument.
 
     >>> [changes_its_first(one) for one in ("copy_", "__iadd__", "__setitem__", "__add__", "add")]
     [True, True, True, False, False]
@@ -110,10 +110,10 @@ def changes_its_first(name: str) -> bool:
 
 
 def memory_of(tensor: torch.Tensor) -> int:
-    """Return what tensors in one memory have in common; 0 where torch.func has none for it."""
+    """Return the identity of a tensor's memory; 0 if it has none, as in torch.func."""
     try:
-        # a meta tensor has no other address
+        # also identifies meta tensors, which have no data address
         address: int = tensor.untyped_storage()._cdata  # noqa: SLF001 (no public identity)
-    except NotImplementedError:  # nor has a sparse one
+    except NotImplementedError:  # also raised for sparse tensors
         return 0
     return address

@@ -1,7 +1,7 @@
-"""Trace without computing: contractions return zeros of the right shape.
+"""Trace without computing contractions, which return zeros of the right shape.
 
-A graph holds shapes, not values, and nearly all of a forward's time goes into contractions. Where
-the model looks at a value after one was skipped, the trace is given up, to be done with values.
+A graph holds shapes, not values, and contractions take nearly all of a forward's time. If the
+model reads a value after a contraction was skipped, the trace is aborted and repeated with values.
 """
 
 import math
@@ -22,10 +22,10 @@ _CONTRACTIONS: Final = frozenset(
     if one.work == "contraction" or one.macs == "attention"
     for function in one.functions
 )
-"""Functions, as addresses spell them."""
+"""Skipped functions, named as in addresses."""
 
 _NORMS: Final = frozenset({F.batch_norm})
-"""Functions that are not worth skipping for themselves, but have nothing to compute from."""
+"""Functions that are skipped only because their input was not computed."""
 
 _ACTIVATIONS: Final = frozenset(
     {
@@ -33,10 +33,10 @@ _ACTIVATIONS: Final = frozenset(
         *(torch.sigmoid, torch.relu, torch.relu_),
     }
 )
-"""Functions of each element that give the shape and the type of what they get."""
+"""Elementwise functions whose output has the shape and dtype of their input."""
 
 _ARITHMETIC: Final = functions_of("add", "sub", "mul")
-"""Functions of each element of two tensors, or of a tensor and a number."""
+"""Elementwise functions of two tensors, or of a tensor and a number."""
 
 _READERS: Final = frozenset(
     {
@@ -46,13 +46,13 @@ _READERS: Final = frozenset(
         *("repeat_interleave", "tolist", "unique", "unique_consecutive"),
     }
 )
-"""Functions, as addresses spell them, that give values to Python or take shapes from them."""
+"""Functions, named as in addresses, that pass values to Python or derive shapes from them."""
 
 _WORTH_IT: Final = 2**16
-"""Smaller contractions, in elements of all operands, are computed as fast as skipped."""
+"""Elements of all operands below which computing a contraction is as fast as skipping it."""
 
 _WORTH_LITTLE: Final = 2**12
-"""So are smaller ones of those functions whose shapes are found here, without torch."""
+"""The same limit for functions whose shapes are computed here, without torch."""
 
 _SHAPED: Final = frozenset({F.conv2d, F.linear, F.batch_norm})
 
@@ -60,20 +60,20 @@ _PLAIN: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 class ValuesNeeded(BaseException):
-    """The model looked at a value that was not computed.
+    """The model read a value that was not computed.
 
-    No `Exception`, so that no model catches it.
+    Not an `Exception`, so models do not catch it.
     """
 
 
 class Invocation(NamedTuple):
-    """A function that is about to be called.
+    """A function call that is about to run.
 
     Attributes:
         func: The function.
-        name: How addresses spell it.
-        args: What it is given.
-        kwargs: What it is given by name.
+        name: Its name in addresses.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
         inputs: The tensors in both, in order.
     """
 
@@ -85,25 +85,25 @@ class Invocation(NamedTuple):
 
 
 class Shortcut:
-    """Runs the functions of one forward, contractions by shape alone.
+    """Runs the functions of one forward, but computes only the shapes of contractions.
 
     Attributes:
-        without_values: `id`s of the weights that have no values, and are zeros meanwhile. Where
-            there are some, only what is computed from them may not be looked at.
+        without_values: `id`s of the weights that have no values and are replaced by zeros. If
+            there are any, only values computed from them must not be read.
     """
 
     def __init__(self, without_values: Collection[int] = ()) -> None:
         self.without_values = without_values
         self._derived = TensorTable[bool]()
         self._has_skipped = False
-        # results that were not computed; nobody else has their memory
+        # results that were not computed, which share no memory with other tensors
         self._void = TensorTable[bool]()
 
     def run(self, call: Invocation) -> Any:
-        """Return what the call returns, or zeros of its shape.
+        """Return the result of the call, or zeros of its shape.
 
         Raises:
-            ValuesNeeded: values matter, and some were not computed.
+            ValuesNeeded: the call needs values that were not computed.
         """
         if not self.without_values:
             return self._run(call)
@@ -133,7 +133,7 @@ class Shortcut:
         return call.func(*call.args, **call.kwargs)
 
     def _by_shape(self, call: Invocation) -> torch.Tensor | None:
-        """Return the result of a function of what was not computed; None where torch says it."""
+        """Return the uncomputed result of a function by its shape; None to leave it to torch."""
         func, inputs = call.func, call.inputs
         if func in _NORMS and _keeps_shape(call):
             return self._like(inputs[0])
@@ -151,8 +151,8 @@ class Shortcut:
         return made
 
     def _like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return another tensor that is alike, in the same memory if that holds nothing."""
-        # data is no view: for autograd, and for whoever follows changes in place, it is new
+        """Return a new tensor like `tensor`, in the same memory if that has no values."""
+        # `.data` is not a view, so it is a new tensor for autograd and for in-place tracking
         alike = tensor.data if tensor in self._void else torch.zeros_like(tensor)
         self._void[alike] = True
         return alike
@@ -164,20 +164,20 @@ class Shortcut:
 
 
 def _skipped(call: Invocation) -> Any:
-    """Return zeros as the function shapes them; None where torch has none on "meta"."""
+    """Return zeros of the result's shape; None if torch cannot run the function on "meta"."""
     func, _, args, kwargs, inputs = call
     device = inputs[0].device
     shape = _convolved(*args, **kwargs) if func is F.conv2d else None
     if shape is not None:
         return torch.zeros(shape, dtype=inputs[0].dtype, device=device)
     if func is F.linear and inputs[0].shape[-1] == inputs[1].shape[-1]:
-        # torch finds this shape in Python, which takes longer than a small product
+        # torch computes this shape in Python, which takes longer than a small product
         shape = (*inputs[0].shape[:-1], *inputs[1].shape[:-1])
         return torch.zeros(shape, dtype=inputs[0].dtype, device=device)
     shapes = replaced((args, dict(kwargs)), _shape_of)
     try:
         made = func(*shapes[0], **shapes[1])
-    except RuntimeError:  # torch._grouped_mm takes bfloat16 alone there
+    except RuntimeError:  # torch._grouped_mm supports only bfloat16 there
         return None
     return replaced(made, lambda one: _zeros(one, device))
 
@@ -189,9 +189,9 @@ def _convolved(
     *layout: Any,
     **named: Any,
 ) -> tuple[int, ...] | None:
-    """Return the shape of a plain two-dimensional convolution; None where torch has to say it.
+    """Return the shape of a plain two-dimensional convolution; None to leave it to torch.
 
-    Torch finds it in Python, which takes longer than a small convolution.
+    Torch computes shapes in Python, which takes longer than a small convolution.
     """
     if named or len(layout) != len(_LAYOUT) or not all(map(isinstance, layout, _LAYOUT)):
         return None
@@ -211,7 +211,7 @@ def _convolved(
 
 
 def _is_alike(call: Invocation) -> bool:
-    """Return whether a sum or product has shape, type and layout of its first tensor."""
+    """Return whether a sum or product has the shape, dtype and layout of its first tensor."""
     first, *others = call.inputs
     if len(call.args) != _PAIR or call.kwargs or first.numel() < _WORTH_LITTLE:
         return False
@@ -227,7 +227,7 @@ def _is_alike(call: Invocation) -> bool:
 
 
 def _joined(tensors: Any, dim: Any = 0, **named: Any) -> list[int] | None:
-    """Return the shape of a plain concatenation; None where torch has to say it, or to refuse."""
+    """Return the shape of a plain concatenation; None to leave it to torch, also if invalid."""
     first = tensors[0]
     if named or not isinstance(dim, int) or not -first.dim() <= dim < first.dim():
         return None
@@ -247,13 +247,13 @@ _PAIR: Final = 2
 """Operands of a sum or product."""
 
 _LAYOUT: Final = (tuple, tuple, tuple, int)
-"""What `nn.Conv2d` gives as stride, padding, dilation and groups."""
+"""The types of stride, padding, dilation and groups that `nn.Conv2d` passes."""
 
 
 def _keeps_shape(call: Invocation) -> bool:
-    """Return whether a batch norm only evaluates: gives what it was given in shape and type.
+    """Return whether a batch norm is in evaluation mode and keeps shape and dtype.
 
-    torch reports these arguments by name, however they were given.
+    torch reports its arguments by name, however they were passed.
     """
     if call.kwargs.get("training") is not False or not _can_skip(call):
         return False
@@ -263,7 +263,7 @@ def _keeps_shape(call: Invocation) -> bool:
 
 
 def _can_skip(call: Invocation) -> bool:
-    """Return whether the operands are plain tensors on one real device, and many numbers."""
+    """Return whether the operands are large, plain tensors on one real device."""
     inputs = call.inputs
     least = _WORTH_LITTLE if call.func in _SHAPED else _WORTH_IT
     if sum([one.numel() for one in inputs]) < least:
@@ -295,7 +295,7 @@ def _zeros(shape: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def _selects_by_mask(name: str, args: tuple[Any, ...]) -> bool:
-    """Return whether a call takes its shape from the values of a mask."""
+    """Return whether the shape of a call's result depends on the values of a mask."""
     if name == "where":
         return len(args) == 1
     if name != "__getitem__":

@@ -1,4 +1,4 @@
-"""Which buffers and parameters a forward changes: those are state, and no constants."""
+"""Find the buffers and parameters that a forward changes, which are state, not constants."""
 
 from collections.abc import Collection, Mapping
 from typing import Final, TypeAlias
@@ -13,7 +13,7 @@ from nncfx.tracing.record.function_mode import TracedCall, watch_shapes
 from nncfx.tracing.record.parameter_writes import changes_its_first, memory_of
 
 _Held: TypeAlias = tuple[int, int, int]
-"""A tensor, its memory and how often torch has seen that change."""
+"""Identity of a tensor and of its memory, and torch's count of changes."""
 
 _NOTHING: Final[_Held] = (0, 0, 0)
 
@@ -21,10 +21,10 @@ _NOTHING: Final[_Held] = (0, 0, 0)
 def written_tensors(
     model: nn.Module, example_inputs: ExampleInputs, names: Collection[str], *, train: bool
 ) -> frozenset[str]:
-    """Return those of `names` that one forward writes to or puts another tensor in the place of.
+    """Return the `names` of tensors that one forward writes to or replaces.
 
-    Found by a forward as `watch_shapes` does it; all have their values again afterwards.
-    A write in a branch that the inputs do not lead to is not seen.
+    Runs a forward as `watch_shapes` does; all values are restored afterwards. Writes in branches
+    that the inputs do not reach are not found.
 
     Args:
         model: any module.
@@ -33,7 +33,7 @@ def written_tensors(
         train: run it in training mode, else in evaluation mode.
 
     Raises:
-        TracingError: the model refuses the inputs in that mode.
+        TracingError: the model rejects the inputs in that mode.
 
     >>> class Bank(nn.Module):
     ...     def __init__(self):
@@ -60,13 +60,13 @@ def written_tensors(
 
 
 class _Writes:
-    """Notes which tensors change: by name, by memory, or without torch's counting it."""
+    """Records which tensors change, by name and memory, even if torch does not count it."""
 
     def __init__(self, model: nn.Module, names: Collection[str]) -> None:
         self.written: set[str] = set()
         self._model = model
         self._names = names
-        # held, so that no other tensor gets their places
+        # kept alive, so no other tensor gets their ids
         self._tensors = self._now()
         self._before = {name: _held(one) for name, one in self._tensors.items()}
         self._stored: dict[int, list[str]] = {}
@@ -78,20 +78,20 @@ class _Writes:
         return {name: one for name, one in tensors.items() if name in self._names}
 
     def on_input(self, tensor: torch.Tensor) -> None:
-        """Inputs change nothing."""
+        """Do nothing, because inputs change no tensors."""
 
     def on_call(self, call: TracedCall) -> None:
-        """Note what is changed in place; through `data`, torch does not count that."""
+        """Record in-place changes, which torch does not count if made through `data`."""
         if not (changes_its_first(spelling(call.func)) or "out" in call.kwargs):
-            return  # x.to(x.dtype) returns x, too
+            return  # x.to(x.dtype) returns x too
         for tensor in call.produced or call.operands[:1]:
             if any(tensor is one for one in call.operands) and tensor.layout == torch.strided:
                 self.written.update(self._stored.get(memory_of(tensor), ()))
 
     def on_output(self, tensor: torch.Tensor) -> None:
-        """Note which names hold other tensors, or changed ones, now that the forward is over.
+        """Record which names hold other or changed tensors after the forward.
 
-        A parameter that is gone went with its layer, and nothing was written to it.
+        A missing parameter was removed with its layer, not written to.
         """
         del tensor
         now = {name: _held(one) for name, one in self._now().items()}

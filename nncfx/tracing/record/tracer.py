@@ -1,4 +1,4 @@
-"""Run a model once and write down every operation: `trace`."""
+"""Run a model once and record every operation."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from nncfx.tracing.record.shape_only_execution import Shortcut
 
 @dataclass(frozen=True)
 class Trace:
-    """A graph, and how its operations sit in their modules (what `wrap` needs beside it)."""
+    """A graph, and where its operations are in their modules, which `wrap` needs too."""
 
     graph: NNCFGraph
     wiring: Wiring
@@ -38,18 +38,18 @@ def trace(
 ) -> NNCFGraph:
     """Return the graph of one forward of `model` on `example_inputs`, without gradients.
 
-    The model is left as it was: training flags, buffers (batch statistics too) and the random
-    state are put back. On the `meta` device nothing is computed and no memory taken.
+    The model is unchanged: training flags, buffers (including batch statistics) and the random
+    state are restored. On the `meta` device nothing is computed and no memory is allocated.
 
     Args:
-        model: Any module; a wrapped one is traced with its hooks.
+        model: Any module; a wrapped module is traced with its hooks.
         example_inputs: A tensor, a tuple of positional inputs, or a mapping of keyword inputs.
-        observers: Are told of inputs, calls and outputs, in the order given.
+        observers: Called for inputs, calls and outputs, in the given order.
         train: Trace in training mode; else in evaluation mode, whatever mode the model is in.
 
     Raises:
-        ArgumentError: `example_inputs` is none of these.
-        TracingError: the model refuses the inputs (its own error is the cause), or returns
+        ArgumentError: `example_inputs` has no accepted form.
+        TracingError: the model rejects the inputs (its own error is the cause), or returns
             no tensor.
 
     >>> trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.zeros(1, 2)).addresses
@@ -60,12 +60,12 @@ def trace(
 
 
 def trace_of_shapes(model: nn.Module, example_inputs: ExampleInputs) -> Trace:
-    """Return what `trace_with_wiring` does, in a fraction of a forward's time, as `by_shapes`."""
+    """Return the same as `trace_with_wiring` in a fraction of a forward's time, by `by_shapes`."""
     return traces_of_shapes(model, [example_inputs])[0]
 
 
 def traces_of_shapes(model: nn.Module, several: Iterable[ExampleInputs]) -> list[Trace]:
-    """Return the traces of several inputs; a call that two make has one address in both."""
+    """Return the traces of several inputs; a call in two traces has the same address in both."""
     known = CallNumbers()
     traces = []
     for inputs in several:
@@ -91,7 +91,7 @@ def trace_with_wiring(
     shortcut: Shortcut | None = None,
     numbers: CallNumbers | None = None,
 ) -> Trace:
-    """Return the graph as `trace` does, and the wiring of its operations."""
+    """Return the graph of `trace`, and the wiring of its operations."""
     mode = _GraphMode(model, observers, shortcut, numbers)
     reads = AttributeReads(model)
     with reads.noted():
@@ -104,7 +104,7 @@ def trace_with_wiring(
 
 
 class _GraphMode(CallMode):
-    """Turns operations into nodes, as well."""
+    """Also turns operations into nodes of a graph."""
 
     def __init__(
         self,

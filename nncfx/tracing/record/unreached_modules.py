@@ -1,4 +1,4 @@
-"""Modules that no example reaches, and the tensors that their callers could give them."""
+"""Find modules that no example reaches, and the tensors that their callers could pass them."""
 
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -16,21 +16,22 @@ from nncfx.tracing.hooks.dynamic_class import original_class
 _BY_OTHER_WAYS: Final = frozenset(
     {"_modules", "children", "get_submodule", "getattr", "modules", "named_children"}
 )
-"""What code mentions that calls modules without writing their names."""
+"""Names in code that may call modules without mentioning the modules' names."""
 
 _CONTAINERS: Final = (nn.ModuleDict, nn.ModuleList, nn.ParameterDict, nn.ParameterList)
 
 
 def unreached(model: nn.Module, read: Collection[str]) -> dict[str, str | None]:
-    """Return the modules whose every parameter is unread, with the module whose code calls each.
+    """Return the modules whose parameters are all unread, each with the module that calls it.
 
-    Of nested ones the outermost counts. A parameter beside others that are read stands for
-    itself; if its module has no others in it, it is a layer that has been reached: None. None as
-    well where no code of the module around mentions the name, so that nothing ever calls it.
+    Of nested modules the outermost is returned. An unread parameter of a module with read
+    parameters is returned by itself. The caller is None if the module of such a parameter has no
+    children, because it is then a layer that was reached, and if no code of the parent module
+    mentions the name, because then nothing calls the module.
 
     Args:
         model: any module.
-        read: the parameters that were read, by the first of their names.
+        read: the parameters that were read, by their first names.
     """
     parameters = all_tensors(model, "_parameters")
     first = first_names(model)
@@ -66,14 +67,14 @@ def _around(name: str) -> list[str]:
 def passed_around(
     model: nn.Module, callers: Mapping[str, str], see: Callable[[torch.Tensor, str], None]
 ) -> Iterator[None]:
-    """While it is entered, show every tensor that a forward gives to or gets in a caller's code.
+    """Within the context, report every tensor that enters or leaves a call in a caller's code.
 
     Args:
         model: any module.
-        callers: dotted name of a module to a text.
-        see: is told of a tensor, and of the text.
+        callers: texts by dotted name of a module.
+        see: called with a tensor and the text.
     """
-    running: set[nn.Module] = set()  # sequences, of which nobody sees the inside meanwhile
+    running: set[nn.Module] = set()  # sequences, whose inner tensors the caller cannot see
 
     def tell(text: str, around: Collection[nn.Module], values: Any) -> None:
         if running.isdisjoint(around):
@@ -93,14 +94,14 @@ def passed_around(
 
 
 def _before(module: nn.Module, see: Callable[[Any], None]) -> Callable[[], None]:
-    """Show what a module is given, and return what ends that."""
+    """Report a module's arguments; return a function that stops this."""
     return module.register_forward_pre_hook(
         lambda _, args, kwargs: see((args, kwargs)), with_kwargs=True
     ).remove
 
 
 def _behind(module: nn.Module, see: Callable[[Any], None]) -> Callable[[], None]:
-    """Show what a module returns, and return what ends that."""
+    """Report a module's results; return a function that stops this."""
     return module.register_forward_hook(lambda _, __, result: see(result)).remove
 
 
@@ -115,9 +116,9 @@ def _drop(running: set[nn.Module], module: nn.Module, _: object) -> None:
 def _called_in(
     caller: nn.Module, around: tuple[nn.Module, ...] = ()
 ) -> Iterator[tuple[nn.Module, tuple[nn.Module, ...]]]:
-    """Yield what the code of a module can call, and the sequences around each.
+    """Yield the modules that the code of a module can call, with the sequences around each.
 
-    These are its children, and what is in them if they are containers.
+    These are its children, and the modules in children that are containers.
     """
     for child in caller.children():
         if not isinstance(child, _CONTAINERS):
@@ -129,7 +130,7 @@ def _called_in(
 
 
 def branches_on_training(model: nn.Module) -> bool:
-    """Return whether code of the model, not torch's, asks whether it is being trained."""
+    """Return whether code of the model, other than torch's, checks for training mode."""
     return any(
         "training" in _names(original_class(module).__mro__) for _, module in all_modules(model)
     )
@@ -137,7 +138,7 @@ def branches_on_training(model: nn.Module) -> bool:
 
 @cache
 def _names(classes: tuple[type, ...]) -> frozenset[str]:
-    """Return the names that the code of classes mentions, torch's and `__init__` left out."""
+    """Return the names that the code of classes mentions, except torch's and `__init__`."""
     own = [one for one in classes if not one.__module__.startswith("torch.")]
     codes = [
         one.__code__

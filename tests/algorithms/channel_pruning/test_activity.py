@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from nncfx.algorithms.channel_pruning.activity import channel_activity
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController
@@ -58,6 +59,16 @@ def test_batches_of_any_size_give_one_mean_and_samples_end_it() -> None:
     assert one.tolist() == pytest.approx([1, 0, 4])
     assert not model[0]._forward_hooks
     assert not model[2]._forward_pre_hooks
+
+
+def test_linear_layers_of_gpt_2_show_channels() -> None:
+    model = nn.Sequential(Conv1D(3, 2), nn.ReLU(), Conv1D(2, 3))
+    model[0].weight.data = torch.tensor([[1.0, -1.0, 2.0], [0.0, 0.0, 1.0]])
+    x = torch.tensor([[1.0, 1.0], [3.0, 1.0]])
+    (found,) = channel_activity(
+        model, analyze_channels(model, x), [x], "mean_activation", 2
+    ).values()
+    assert found.tolist() == [2, 0, 5]  # means of (1, 3), nothing, and (3, 7)
 
 
 def applied(importance: str, batches: Any = (IMAGES,), **params: object) -> Any:  # noqa: ANN401

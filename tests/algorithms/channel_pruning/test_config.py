@@ -24,12 +24,12 @@ def test_the_target_of_parameters_is_the_target() -> None:
 
 
 def test_every_further_target_is_a_fault() -> None:
-    with pytest.raises(ConfigError, match="pruning_parameters_target: stands beside 'pruning_fl"):
+    with pytest.raises(ConfigError, match="pruning_parameters_target: is given with 'pruning_fl"):
         ChannelPruningParams(pruning_flops_target=0.5, pruning_parameters_target=0.3)
 
 
 def test_two_targets_are_a_fault() -> None:
-    with pytest.raises(ConfigError, match="pruning_flops_target: stands beside 'pruning_target'"):
+    with pytest.raises(ConfigError, match="pruning_flops_target: is given with 'pruning_target'"):
         FilterPruningParams(pruning_target=0.5, pruning_flops_target=0.3)
 
 
@@ -43,7 +43,9 @@ def test_learned_ranking_is_refused_with_the_reason() -> None:
 
 
 def test_a_side_that_has_no_say_is_a_fault() -> None:
-    with pytest.raises(ConfigError, match="pruning_side: has no say where 'constrained' is true"):
+    with pytest.raises(
+        ConfigError, match="pruning_side: has no effect where 'constrained' is true"
+    ):
         FilterPruningParams(pruning_side="output")
     assert FilterPruningParams(pruning_side="output", constrained=False).pruning_side == "output"
 
@@ -57,7 +59,7 @@ def test_a_latency_and_the_table_that_predicts_it_come_together() -> None:
 
 
 def test_a_latency_has_no_say_where_layers_choose_on_their_own() -> None:
-    with pytest.raises(ConfigError, match="pruning_latency_target: is of widths that all layers"):
+    with pytest.raises(ConfigError, match="pruning_latency_target: applies to widths that all"):
         ChannelPruningParams(
             pruning_latency_target=0.4, latency_table="table.json", constrained=False
         )

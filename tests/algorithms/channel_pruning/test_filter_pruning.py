@@ -346,7 +346,9 @@ def test_macs_out_of_reach_are_said_at_once() -> None:
 
 
 def test_widths_that_hinder_a_target_are_named() -> None:
-    with pytest.raises(CompressionError, match=r"at most 0\.000 .*'align' lets none fall.*: 1"):
+    with pytest.raises(
+        CompressionError, match=r"at most 0\.000 .*because 'align' rounds widths up.*: 1"
+    ):
         applied(pruning_flops_target=0.1, align=64)
 
 
@@ -445,7 +447,7 @@ def flat(form: str) -> ChannelPruningController:
 def test_channels_whose_number_the_code_holds_stay_for_the_class_and_the_table_says_how() -> None:
     controller = flat("class")
     assert prunable(controller) == ["conv2"]
-    reason = "the code gives 'Flat/view_0' the number of channels"
+    reason = "the code gives 'Flat/view_0' its number of channels"
     assert controller.statistics().spared["conv4"].startswith(reason)
     assert f'Whole: conv4: {reason}; with "form": "auto"' in str(controller.statistics())
     assert type(thin(controller.model).model) is Flat
@@ -479,7 +481,7 @@ def test_channels_whose_number_the_code_computes_with_are_told_at_creation_and_s
 ) -> None:
     controller = applied(Divided().double().eval())
     (told,) = caplog.messages
-    assert told.startswith("filter_pruning leaves the channels of 'conv2' alone: behind 'Divided/")
+    assert told.startswith("filter_pruning leaves the channels of 'conv2' alone: after 'Divided/")
     assert "let the module keep the result" in told
     assert prunable(controller) == ["conv4"]
     assert "computes with their number" in controller.statistics().spared["conv2"]

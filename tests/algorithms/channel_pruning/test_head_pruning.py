@@ -10,6 +10,8 @@ from transformers import (
     BertForSequenceClassification,
     LlamaConfig,
     LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     ViTConfig,
     ViTForImageClassification,
 )
@@ -95,9 +97,23 @@ def test_filters_are_no_neurons_and_neurons_no_heads() -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 6), nn.Linear(6, 2))
     assert taken(applied("neuron_pruning", net.double(), IMAGE)) == {"2": 6}
     # two sets without heads, one reason
-    reasons = "may remove: it is of no attention heads; an output of the model. Widen"
+    reasons = "may remove: it does not belong to attention heads; an output of the model. Widen"
     with pytest.raises(CompressionError, match=f"head_pruning finds no channels.*{reasons}"):
         applied("head_pruning", net, IMAGE)
+
+
+def test_neurons_of_experts_are_pruned_and_thinned() -> None:
+    torch.manual_seed(0)
+    config = MixtralConfig(**SIZES, num_key_value_heads=2, num_local_experts=3, vocab_size=20)
+    model = MixtralForCausalLM(config).eval()
+    controller = applied("neuron_pruning", model, WORDS, pruning_target=0.5)
+    assert set(taken(controller)) == {f"model.layers.{index}.mlp.experts" for index in range(2)}
+    controller.level = 0.5
+    thinned = thin(model, WORDS)
+    # of 24 neurons of each of 3 experts half; gate and up lie behind one another
+    experts = thinned.model.model.layers[1].mlp.experts
+    assert (experts.gate_up_proj.shape, experts.down_proj.shape) == ((3, 24, 16), (3, 16, 12))
+    assert thinned.max_error < 1e-5
 
 
 def test_a_layer_with_a_computed_weight_multiplies_no_two_activations() -> None:
@@ -114,8 +130,8 @@ def test_a_layer_with_a_computed_weight_multiplies_no_two_activations() -> None:
             return self.last(x.relu())
 
     net, inputs = Expert().double(), IMAGE[0, :, :, 0].T
-    assert taken(applied("neuron_pruning", net, inputs)) == {"first": 4}
-    with pytest.raises(CompressionError, match="it is of no attention heads"):
+    assert taken(applied("neuron_pruning", net, inputs)) == {"first": 4, "experts": 6}
+    with pytest.raises(CompressionError, match="it does not belong to attention heads"):
         applied("head_pruning", Expert().double(), inputs)
 
 

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaModel, ViTConfig, ViTForImageClassifi
 
 import nncfx
 from nncfx.algorithms.channel_pruning.masked_norm_statistics import NormHook
-from nncfx.errors import ConfigError, ThinningError
+from nncfx.errors import ConfigError, StorageError, ThinningError
 from nncfx.tracing import run
 
 NORMS = {
@@ -142,6 +142,20 @@ def test_a_checkpoint_brings_back_what_the_norms_see(tmp_path: Path) -> None:
     path = nncfx.save(tmp_path / "vit.ckpt", network, controller)
     _, again = nncfx.load(path, fresh, image)
     assert torch.equal(again.eval()(image).logits, network.eval()(image).logits)
+
+
+def test_strip_bakes_the_masks_into_weights(tmp_path: Path) -> None:
+    model, image = vit()
+    controller, network = nncfx.create_compressed_model(model, config(), image)
+    expected = network.eval()(image).logits
+    stripped = controller.strip()
+    assert {type(one.hook) for one in stripped.nncf.hooks} == {NormHook}
+    # of 32 channels of the residual stream, half
+    assert (stripped.state_dict()["classifier.weight"] == 0).all(0).sum() == 16
+    assert torch.equal(stripped(image).logits, expected)
+    with pytest.raises(StorageError, match=r"write what nncfx\.thin\(model\)\.model returns"):
+        nncfx.save(tmp_path / "vit.nncfx", stripped)
+    nncfx.save(tmp_path / "vit.nncfx", nncfx.thin(stripped).model)
 
 
 def test_no_channel_of_a_norm_goes_alone() -> None:

@@ -106,6 +106,6 @@ def test_what_a_buffer_makes_is_left_and_the_rest_pruned() -> None:
     params = {"prune_first_conv": True, "align": 1}
     item = {"algorithm": "filter_pruning", "pruning_init": 0.5, "params": params}
     controller, model = nncfx.create_compressed_model(Fixed(), {"compression": item}, INPUTS)
-    assert controller.statistics().spared["kernel"].startswith("no parameter makes them")
+    assert controller.statistics().spared["kernel"].startswith("no parameter produces them")
     widths = {name: one.shape[0] for name, one in nncfx.thin(model).model.named_parameters()}
     assert widths["inner.weight"] == 8

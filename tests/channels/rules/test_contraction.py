@@ -177,8 +177,8 @@ def analyse(code: Callable[[Used, torch.Tensor], torch.Tensor]) -> Channels:
     return analyze_channels(model, x)
 
 
-NO_WEIGHT = "has a weight that is no parameter"
-NEITHER = "has a weight or a bias that is no parameter"
+NO_WEIGHT = "has a weight that is not a parameter"
+NEITHER = "has a weight or a bias that is not a parameter"
 SEVERAL = "reads channels from several axes"
 UNKNOWN: dict[str, tuple[Callable[[Used, torch.Tensor], torch.Tensor], dict[str, str]]] = {
     "index": (
@@ -216,7 +216,7 @@ UNKNOWN: dict[str, tuple[Callable[[Used, torch.Tensor], torch.Tensor], dict[str,
     "bias that is a matrix": (
         lambda m, x: F.linear(x, m.matrix, m.matrix),
         {
-            "stem": "has a bias that is no parameter",
+            "stem": "has a bias that is not a parameter",
             "matrix": "a constant of the model's code takes the place of such a channel",
         },
     ),
@@ -280,7 +280,7 @@ def test_a_weight_that_is_computed_from_the_input_fixes_what_it_meets() -> None:
         return nn.functional.linear(x, x)
 
     found = analyze_channels(Function(forward, stem=nn.Linear(3, 4)), torch.zeros(2, 3))
-    assert found.fixed["stem"] == "'Function/linear_0' has a weight that is no parameter"
+    assert found.fixed["stem"] == "'Function/linear_0' has a weight that is not a parameter"
 
 
 def test_a_product_with_a_vector_fixes_what_it_sums() -> None:

@@ -68,7 +68,7 @@ def test_channels_stay_apart(name: str) -> None:
     assert (found.fixed, found.size) == (None, 4)
 
 
-FREED = "over its channels (living_norms lets them go)"
+FREED = "over its channels (living_norms allows removing them)"
 FIXED: dict[str, tuple[Operation, str]] = {
     "constant per channel": (
         lambda _, x: x * torch.ones(4, 1, 1),

@@ -232,4 +232,6 @@ def test_a_layer_of_blocks_is_thinned_exactly() -> None:
 
 def test_blocks_whose_bounds_stand_in_the_code_are_not_followed() -> None:
     fixed = analyze_channels(_Octaves(is_literal=True), torch.zeros(1, 3, 2, 2)).fixed
-    assert fixed["high"] == "'_Octaves/_Octave[both]/conv2d_0' has a weight that is no parameter"
+    assert (
+        fixed["high"] == "'_Octaves/_Octave[both]/conv2d_0' has a weight that is not a parameter"
+    )

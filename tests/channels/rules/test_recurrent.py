@@ -158,7 +158,7 @@ def test_weights_that_are_computed_are_told() -> None:
             return torch.gru_cell(self.stem(x), torch.zeros(len(x), 6), *weights)
 
     found = analyze_channels(Scaled(), torch.ones(2, 3))
-    assert "'Scaled/gru_cell_0' has weights that are no parameters" in str(found)
+    assert "'Scaled/gru_cell_0' has weights that are not parameters" in str(found)
 
 
 def test_channels_along_the_steps_stay() -> None:

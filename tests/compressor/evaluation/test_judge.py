@@ -149,11 +149,11 @@ def test_a_space_without_any_safe_candidate_says_so_before_all_else() -> None:
         space=Space([Range("level", 0.2, 0.8)]),
         settings=SpaceSettings(max_evaluations=3, initial=3),
     ).run()
-    assert str(result).startswith("OUTSIDE of the budget: quality lost: ")
+    assert str(result).startswith("OUTSIDE the budget: quality lost: ")
     assert result.candidate["level"] == min(
         trial.candidate["level"] for trial in result.search.trials
     )
-    assert "Outside of the budget" in render_report(result.evidence)
+    assert "Outside the budget" in render_report(result.evidence)
 
 
 def test_a_space_gives_way_to_a_safer_candidate() -> None:

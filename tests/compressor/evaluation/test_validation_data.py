@@ -116,7 +116,7 @@ WHOLE = DataLoader(DATA, batch_size=10)
 def test_a_testloader_that_is_the_valloader_holds_nothing_out(val: Any) -> None:  # noqa: ANN401
     found = divided(val, val, 0.5, least=1)
     assert (found.chooses, found.judges, found.held_out) == (val, val, False)
-    assert "chose it, since testloader gives the data of valloader; what it loses" in found.note
+    assert "chose it, since testloader gives the data of valloader; its loss" in found.note
 
 
 def test_loaders_of_one_dataset_hold_out_only_what_the_other_leaves() -> None:

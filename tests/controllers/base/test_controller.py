@@ -396,5 +396,5 @@ def test_a_wrapper_put_around_a_compressed_layer_is_told(algorithm: str) -> None
     with pytest.raises(GraphError, match=r"'0\.[02]', whose 'weight' .* Put that there before"):
         controller.strip()
     if controller.has_level:
-        with pytest.raises(GraphError, match=r"'0\.[02]', whose 'weight' has a hook, has another"):
+        with pytest.raises(GraphError, match=r"'0\.[02]', whose 'weight' has a hook, has a new"):
             controller.level = 0.5

@@ -16,9 +16,9 @@ import nncfx
         ({"sparsity_target_epoch": 2, "sparsity_freeze_epoch": 2}, ""),
         (
             {"sparsity_target_epoch": 4, "sparsity_freeze_epoch": 2, "power": 1.0},
-            "'sparsity_freeze_epoch' 2 on, at the level 0.25 in place of 0.5",
+            "'sparsity_freeze_epoch' 2 on, at the level 0.25 instead of 0.5",
         ),
-        ({"sparsity_freeze_epoch": 0}, "at the level 0 in place of 0.5"),
+        ({"sparsity_freeze_epoch": 0}, "at the level 0 instead of 0.5"),
         (
             {"schedule": "multistep", "sparsity_target": 0.9, "power": 2.0},
             "'multistep', which does not read 'sparsity_target' and 'power'",

@@ -160,7 +160,7 @@ def test_the_adaptive_level_stands_from_the_freeze_epoch_on() -> None:
     target = Target()
     scheduler = adaptive(target, [0] * 9, patience=1, freeze_epoch=1)
     scheduler.epoch_step()
-    with pytest.warns(TrainingLoopWarning, match="now on, at level 0.2 in place of 0.5"):
+    with pytest.warns(TrainingLoopWarning, match="now on, at level 0.2 instead of 0.5"):
         scheduler.epoch_step()
     scheduler.epoch_step()  # told once
     assert target.seen == pytest.approx([0.2])

@@ -183,7 +183,7 @@ def test_a_hook_on_what_training_writes_to_is_refused_until_it_is_written(
     weight = model[2].weight.detach().clone()
     config = {"compression": {"algorithm": algorithm}}
     x = torch.ones(2, 4)
-    with pytest.raises(CompressionError, match=r"writes to '2\.weight', and behind the hook of"):
+    with pytest.raises(CompressionError, match=r"writes to '2\.weight', and the hook of"):
         nncfx.create_compressed_model(model, config, x)
     assert torch.equal(model[2].weight, weight)
     model.train()(x)

@@ -62,7 +62,7 @@ def test_removed_counts_the_entries_of_the_parameter_not_of_the_mask() -> None:
 
 
 def test_a_mask_without_a_hook_is_an_error() -> None:
-    with pytest.raises(CompressionError, match=r"masks for \['b'\], where no hook stands"):
+    with pytest.raises(CompressionError, match=r"masks for \['b'\], where there is no hook"):
         MaskSet([("a", MaskHook(torch.ones(1)))]).set({"b": torch.ones(1, dtype=torch.bool)})
 
 

@@ -74,7 +74,7 @@ def test_experts_whose_inputs_make_no_groups_are_left_alone(
     assert [one.name for one in controller.statistics().layers] == ["router.weight", "up"]
     (message,) = [one.getMessage() for one in caplog.records if "experts" in one.getMessage()]
     assert message == (
-        "nm_sparsity leaves the matrices of experts alone, which the code picks from 'down'."
+        "nm_sparsity leaves alone the matrices of experts that the code picks from 'down'."
     )
 
 
@@ -170,7 +170,7 @@ def test_complex_weights_are_left_alone_where_none_are_known(
     config: dict[str, Any] = {"compression": {"algorithm": algorithm}}
     x = torch.ones(2, 8)
     controller, model = nncfx.create_compressed_model(Spectral(), config, x)
-    assert f"{algorithm} leaves complex weights alone: 'complex.weight'" in caplog.text
+    assert f"{algorithm} leaves alone complex weights: 'complex.weight'" in caplog.text
     controller.level = 0.5
     (model.train()(x).sum() + controller.loss()).backward()
     assert {str(one.site) for one in model.nncf.hooks} == {"real.weight"}

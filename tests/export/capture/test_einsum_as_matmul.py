@@ -115,6 +115,6 @@ def test_an_einsum_that_is_no_matrix_product_stays_in_float() -> None:
     graph = nncfx.wrap(Outer(), torch.randn(3, 8)).nncf.graph
     plan = plan_quantizers(graph, hardware_named("onnxruntime"))
     reasons = {one.address: one.reason for one in plan.float_operations}
-    assert reasons == {"Outer/einsum_0": "it is no product of two matrices"}
+    assert reasons == {"Outer/einsum_0": "it is not a product of two matrices"}
     (read,) = (one for one in plan.activations if "einsum" in one.name)
     assert read.operations == ("Outer/Linear[write]/linear_0",)

@@ -100,8 +100,8 @@ def test_numbers_and_texts_are_left_out_and_told_once(
         result = nncfx.export_onnx(model, tmp_path / "x.onnx", X)
     assert result.outputs == ("deep_0", "deep_3")
     assert caplog.messages == [
-        "Output ['count'] of Net is 3, no tensor, and is left out of the file.",
-        "Output ['deep'][1] of Net is 'text', no tensor, and is left out of the file.",
+        "Output ['count'] of Net is 3, not a tensor, and is left out of the file.",
+        "Output ['deep'][1] of Net is 'text', not a tensor, and is left out of the file.",
     ]
     y = model.layer(X)
     for found, expected in zip(executed(result.path, X), (y, y + 1), strict=True):

@@ -100,7 +100,7 @@ def test_openvino_reads_a_layer_beside_quantized_tensors(
     expected = model(x)
     step = (expected.amax() - expected.amin()) / 255
     assert (found - expected).abs().max() <= step
-    assert caplog.text.count("are written so, rounded as they were simulated") == (
+    assert caplog.text.count("are written as floats, rounded as simulated") == (
         options.get("num_layers", 1)
     )
 

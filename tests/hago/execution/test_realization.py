@@ -193,7 +193,9 @@ def test_a_wrong_rule_is_found_and_the_operation_named(
     monkeypatch.setattr(hago.infer_scale, "_rules", dict(hago.infer_scale._rules))
     hago.infer_scale("conv2d")(lambda scales, _: scales[0] * scales[1] * 1.5)
     quantizer = quantizer_of(model, images(), hardware_named("vta"), "all 8 bits")
-    with pytest.raises(CompressionError, match=r"'Residual/Conv2d\[conv1\]/conv2d_0' gives other"):
+    with pytest.raises(
+        CompressionError, match=r"'Residual/Conv2d\[conv1\]/conv2d_0' gives integers that differ"
+    ):
         quantizer.quantize()
 
 

@@ -85,7 +85,7 @@ def test_there_is_nothing_in_a_log_that_does_not_exist(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda _: "no JSON\n", "Line 2 of .* is no record of a trial"),
+        (lambda _: "no JSON\n", "Line 2 of .* is not a record of a trial"),
         (lambda one: one.replace('"version": 1', '"version": 9'), "log version 9"),
         (lambda one: one.replace("[8, 4]", "[8, 99]"), r"bits\[1\] is 99; a number at most 32"),
         (lambda one: one.replace('"accuracy": 0.5', '"accuracy": NaN'), "NaN is not finite"),

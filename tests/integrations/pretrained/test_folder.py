@@ -153,7 +153,7 @@ def test_a_failed_save_leaves_the_folder_before_or_none(
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="Linear, no model of transformers"):
+    with pytest.raises(ArgumentError, match="Linear, not a model of transformers"):
         save_pretrained(nn.Linear(2, 2), tmp_path)
     with pytest.raises(StorageError, match=r"holds no config\.json"):
         from_pretrained(tmp_path)

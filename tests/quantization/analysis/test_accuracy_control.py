@@ -82,7 +82,7 @@ def test_a_budget_that_cannot_be_kept_is_told_with_the_best_metric() -> None:
 
 @pytest.mark.parametrize("budget", [-0.1, float("nan")])
 def test_a_negative_budget_is_refused(budget: float) -> None:
-    with pytest.raises(ArgumentError, match="what the metric may lose and not negative"):
+    with pytest.raises(ArgumentError, match="how much the metric may lose"):
         quantize_with_accuracy_control(network(), [data()], closeness, max_drop=budget)
 
 
@@ -102,8 +102,8 @@ def test_the_fewest_layers_are_found_in_logarithmically_many_steps(needed: int, 
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (None, "evaluate returned a NoneType that is no number. Return the metric"),
-        (torch.zeros(3), "evaluate returned a Tensor that is no number"),
+        (None, "evaluate returned a NoneType that is not a number. Return the metric"),
+        (torch.zeros(3), "evaluate returned a Tensor that is not a number"),
         (float("nan"), "evaluate returned nan for the model in float"),
     ],
 )

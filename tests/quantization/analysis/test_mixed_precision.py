@@ -123,9 +123,9 @@ def test_the_text_names_every_weight_with_what_each_width_costs() -> None:
         ({"budget": Points(1.0)}, "needs the metric: pass evaluate="),
         ({"weight_bits": 8}, "weight_bits is given, and here each weight has its own bits"),
         ({"inplace": True}, "inplace is given"),
-        ({"widths": (8,)}, "a choice from 2 widths on"),
+        ({"widths": (8,)}, "a choice needs at least 2 widths"),
         ({"widths": (8, 2), "weights_only": True}, r"widths is \(8, 2\) with weights_only=True"),
-        ({"trials": 0}, "at least 1 model has to be tried"),
+        ({"trials": 0}, "2 widths and 1 trial"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_the_mend(changes: dict[str, Any], said: str) -> None:
@@ -138,7 +138,9 @@ def test_a_budget_that_nothing_keeps_is_told_with_what_would_do() -> None:
     least = bytes_by_hand((4, 4, 4))
     with pytest.raises(CompressionError, match=rf"all weights at 4 bits .* take {least:.0f} byt"):
         quantize_mixed(network(), [DATA], Bytes(500))
-    with pytest.raises(CompressionError, match=r"No model is within .*drop=0.0.* of those tried"):
+    with pytest.raises(
+        CompressionError, match=r"No model is within .*drop=0.0.* among those tried"
+    ):
         quantize_mixed(network(), [DATA], Points(0.0), evaluate=closeness)
 
 

@@ -84,7 +84,7 @@ def test_what_is_not_admissible_is_refused(options: dict[str, object], message: 
 
 
 def test_rows_that_the_pattern_does_not_divide_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="no multiple of 4"):
+    with pytest.raises(ArgumentError, match="not a multiple of 4"):
         smallest(torch.ones(2, 6), PruningSettings(pattern=(2, 4)))
 
 

@@ -70,7 +70,7 @@ def test_a_shard_is_there_and_told_once_it_is_whole(
 
 def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "made").write_text("a file")
-    with pytest.raises(StorageError, match=r"made' cannot be made a folder \(.*exists"):
+    with pytest.raises(StorageError, match=r"made' cannot be created \(.*exists"):
         ShardWriter(tmp_path / "made", source(tmp_path / "float"), {"bits": 4})
 
 
@@ -94,7 +94,7 @@ def test_a_folder_with_the_weights_of_another_model_is_refused(
 ) -> None:
     (tmp_path / "made").mkdir()
     save_file({"w": torch.ones(2)}, tmp_path / "made" / name, metadata=metadata)
-    with pytest.raises(StorageError, match=f"{name}' is of another model.*empty folder"):
+    with pytest.raises(StorageError, match=f"{name}' belongs to another model.*empty folder"):
         ShardWriter(tmp_path / "made", source(tmp_path / "float"), {"bits": 4})
 
 

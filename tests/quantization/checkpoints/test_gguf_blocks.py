@@ -56,7 +56,9 @@ def test_formats_that_gguf_lacks_are_refused(weights: str) -> None:
 
 def test_groups_of_other_sizes_are_refused() -> None:
     matrix = stored("int4", 16)
-    with pytest.raises(ArgumentError, match="16 x 128 with groups of 16 fits no blocks of 32"):
+    with pytest.raises(
+        ArgumentError, match="16 x 128 with groups of 16 does not fit blocks of 32"
+    ):
         block_type(matrix).rows(matrix)
 
 

@@ -196,7 +196,9 @@ def test_a_matrix_that_has_no_place_is_told(tmp_path: Path) -> None:
 def test_a_file_that_is_quantized_already_is_refused(tmp_path: Path) -> None:
     source, folder = quantized(tmp_path)
     like = converted(source, tmp_path / "q8.gguf", KINDS.Q8_0)
-    with pytest.raises(StorageError, match=r"is Q8_0 in the file to be like. .*--outtype f16"):
+    with pytest.raises(
+        StorageError, match=r"is Q8_0 in the file given as 'like'. .*--outtype f16"
+    ):
         write_gguf(tmp_path / "q.gguf", folder, source=source, like=like)
 
 
@@ -205,9 +207,9 @@ def test_folders_that_do_not_belong_together_are_refused(tmp_path: Path) -> None
     like = converted(source, tmp_path / "float.gguf")
     other = tmp_path / "other"
     model(seed=1).save_pretrained(other)
-    with pytest.raises(StorageError, match=r"q' was not made of '.*other': checksums differ"):
+    with pytest.raises(StorageError, match=r"q' was not made from '.*other': checksums differ"):
         write_gguf(tmp_path / "q.gguf", folder, source=other, like=like)
-    with pytest.raises(StorageError, match=r"is no checkpoint that quantize_checkpoint wrote"):
+    with pytest.raises(StorageError, match=r"is not a checkpoint that quantize_checkpoint wrote"):
         write_gguf(tmp_path / "q.gguf", source, source=source, like=like)
 
 
@@ -216,7 +218,7 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
     source, folder = quantized(tmp_path)
     path = tmp_path / "float.gguf"
     path.write_bytes(content)
-    with pytest.raises(StorageError, match=r"float.gguf' is no GGUF file, or damaged"):
+    with pytest.raises(StorageError, match=r"float.gguf' is not a GGUF file, or is damaged"):
         write_gguf(tmp_path / "q.gguf", folder, source=source, like=path)
 
 
@@ -224,7 +226,7 @@ def test_a_text_that_is_no_utf8_is_a_storage_error(tmp_path: Path) -> None:
     source, folder = quantized(tmp_path)
     like = converted(source, tmp_path / "float.gguf")
     like.write_bytes(like.read_bytes().replace(b"<95>", b"<9\xff>", 1))
-    with pytest.raises(StorageError, match=r"under 'tokenizer.ggml.tokens' that is no UTF-8"):
+    with pytest.raises(StorageError, match=r"under 'tokenizer.ggml.tokens' that is not UTF-8"):
         write_gguf(tmp_path / "q.gguf", folder, source=source, like=like)
 
 

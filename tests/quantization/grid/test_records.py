@@ -104,3 +104,11 @@ def test_a_damaged_plan_is_refused(plans: list[object]) -> None:
     model = quantize(nn.Sequential(nn.Linear(3, 4)), DATA)
     with pytest.raises(StorageError, match="plan of quantization in the file is damaged"):
         insertions_from(quantizer_records(model), plans)
+
+
+def test_many_quantizers_with_more_scales_than_the_model_has_elements_are_refused() -> None:
+    model = quantize(nn.Sequential(nn.Linear(3, 4)), DATA)
+    record = quantizer_records(model)[0] | {"shape": [6]}
+    assert len(insertions_from([record], plan_records(model), most=10)) == 1
+    with pytest.raises(StorageError, match="scales have the shape"):
+        insertions_from([record] * 2, plan_records(model), most=10)

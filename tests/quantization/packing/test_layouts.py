@@ -36,5 +36,5 @@ def test_matrices_that_fill_no_words_are_refused() -> None:
     weight = torch.randn(6, 32)
     spec = format_spec("int4", 32, 32)
     stored = on_grid(weight, *fitted_grid(weight, spec), spec)
-    with pytest.raises(ArgumentError, match="6 x 32 fits no words"):
+    with pytest.raises(ArgumentError, match="6 x 32 does not fit words"):
         LAYOUTS["gptq"].tensors(stored)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -88,6 +89,17 @@ def test_weights_of_codes_follow_the_type_of_the_model(
     _, again = nncfx.load(tmp_path / "small", lambda: convolutions().to(dtype))
     assert torch.equal(again(IMAGES.to(dtype)), found)
     assert torch.equal(small(IMAGES), expected)
+
+
+def test_packed_convolutions_and_experts_are_pickled() -> None:
+    small = quantize_weights(convolutions(), example_inputs=IMAGES, bits=4, pack=True)
+    again = pickle.loads(pickle.dumps(small))  # noqa: S301 (what was just pickled)
+    assert torch.equal(again(IMAGES), small(IMAGES))
+    assert size(again) == size(small)
+    assert torch.equal(again.half()(IMAGES.half()), small.half()(IMAGES.half()))
+    small = quantize_weights(experts(), example_inputs=TOKENS, bits=8, pack=True)
+    again = pickle.loads(pickle.dumps(small))  # noqa: S301 (as above)
+    assert torch.equal(logits(again), logits(small))
 
 
 def test_unpacking_a_model_leaves_it_packed() -> None:

@@ -38,6 +38,16 @@ def test_biases_give_the_mean_back(layer: nn.Module) -> None:
     )
 
 
+def test_a_bias_gives_back_the_mean_over_all_batches() -> None:
+    layer = nn.Linear(6, 5)
+    batches = [torch.rand(32, 6), torch.rand(32, 6) + 1, torch.rand(32, 6) - 2]
+    noisy = copy.deepcopy(layer)
+    noisy.weight.data *= 0.7
+    match_outputs(noisy, layer, batches)
+    inputs = torch.cat(batches)
+    torch.testing.assert_close(noisy(inputs).mean(0), layer(inputs).mean(0), rtol=0, atol=4e-3)
+
+
 def test_a_layer_norm_is_matched_along_its_last_axis() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6))

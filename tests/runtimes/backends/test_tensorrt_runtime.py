@@ -129,7 +129,7 @@ def test_a_layer_that_lost_the_pair_of_its_weight_is_refused(int8: Path, tmp_pat
 
 
 def test_shapes_of_an_unknown_input_are_refused(exported: ExportResult) -> None:
-    with pytest.raises(RuntimeFailure, match="names input 'x', which the model has not"):
+    with pytest.raises(RuntimeFailure, match="names input 'x', which the model does not have"):
         built(exported, ("optShapes", "x:1x3x8x8"))
 
 

@@ -94,8 +94,8 @@ def test_it_survives_json() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "is no latency table"),
-        ("{", "is no latency table"),
+        ("[]", "is not a latency table"),
+        ("{", "is not a latency table"),
         ('{"latency_table": 9}', "is of version 9; this nncfx reads version 1"),
     ],
 )

@@ -53,7 +53,7 @@ def test_floats_of_16_bits_go_into_float32(dtype: torch.dtype) -> None:
 
 def test_bfloat16_is_refused_where_the_model_takes_another_type() -> None:
     halves = InputSpec("image", (None, 3), "float16")
-    with pytest.raises(RuntimeFailure, match="'image' is bfloat16, which numpy has not"):
+    with pytest.raises(RuntimeFailure, match="'image' is bfloat16, which numpy does not have"):
         named_arrays(torch.ones(1, 3).bfloat16(), [halves])
 
 

@@ -96,7 +96,7 @@ def test_level_zero_keeps_every_branch() -> None:
 def test_a_chain_has_no_branch_that_may_go() -> None:
     chain = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
     channels = prunable_channels(chain, torch.zeros(1, 2))
-    with pytest.raises(CompressionError, match="No branch of this model may go"):
+    with pytest.raises(CompressionError, match="No branch of this model can be removed"):
         keep_branches(channels, [torch.ones(3)], 0.5)
 
 

@@ -7,9 +7,10 @@ import pytest
 import torch
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import Matern
+from torch.overrides import _get_current_function_mode_stack
 
 from nncfx.errors import MissingExtraError
-from nncfx.search.model.gaussian_process import GaussianProcess, Hyperparameters
+from nncfx.search.model.gaussian_process import GaussianProcess, Hyperparameters, calling_botorch
 
 INPUTS = [0.0, 0.4, 0.7, 1.5]
 TARGETS = [3.0, 2.5, -1.0, 0.5]
@@ -34,6 +35,13 @@ def test_a_fit_is_repeated_exactly_and_leaves_the_global_generator_alone() -> No
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(2)
     assert GaussianProcess(INPUTS, TARGETS).predict([0.2]) == first
+
+
+def test_calls_of_torch_pass_no_device_context_where_the_cpu_is_the_default() -> None:
+    with calling_botorch():
+        assert _get_current_function_mode_stack() == []  # type: ignore[no-untyped-call]
+    with torch.device("meta"), calling_botorch():
+        assert torch.zeros(1).device.type == "cpu"
 
 
 @pytest.mark.parametrize("targets", [[2.0], [2.0, 2.0, 2.0]])

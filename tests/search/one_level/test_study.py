@@ -71,7 +71,7 @@ def test_a_torn_header_starts_afresh(tmp_path: pathlib.Path) -> None:
     ("change", "fault"),
     [
         (lambda line: line[:-5], "is not JSON"),
-        (lambda _: "3", r"is not JSON \(3 is no object\)"),
+        (lambda _: "3", r"is not JSON \(3 is not an object\)"),
         (lambda _: '{"number": 0}', r": This is not .*\$\.stage is missing; TrialLine cannot be"),
         (lambda line: line.replace("0.5", "1.5"), r".*\$\.level is 1\.5; a number below 1"),
         (lambda line: line.replace('"done"', '"lost"'), r".*\$\.state is 'lost'; one of 'done'"),
@@ -95,7 +95,7 @@ def test_a_lost_line_is_noticed(tmp_path: pathlib.Path) -> None:
     path = journal_with(tmp_path / "journal.jsonl", 0.5, 0.25)
     lines = path.read_text().splitlines()
     path.write_text(f"{lines[0]}\n{lines[2]}\n")
-    with pytest.raises(SearchError, match="line 2 is trial 1 where trial 0 must stand"):
+    with pytest.raises(SearchError, match="line 2 is trial 1 where trial 0 must be"):
         Study(path, {"seed": 0})
 
 

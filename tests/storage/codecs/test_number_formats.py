@@ -51,5 +51,5 @@ def test_a_format_that_is_not_narrower_is_refused() -> None:
 
 
 def test_words_that_do_not_fill_the_shape_are_refused() -> None:
-    with pytest.raises(StorageError, match="no tensor of format"):
+    with pytest.raises(StorageError, match="not a tensor of format"):
         BitTensor(dtype="F32", shape=(2,), words=np.zeros(3, dtype=np.uint32))

@@ -90,17 +90,17 @@ def test_trained_floats_are_no_integers() -> None:
     ],
 )
 def test_heads_out_of_range_are_refused(codec: str, head: bytes, width: int) -> None:
-    with pytest.raises(StorageError, match="integers stand for no numbers"):
+    with pytest.raises(StorageError, match="integers do not decode to numbers"):
         read_meaning(codec, ByteReader(head), width, (3, 3))
 
 
 @pytest.mark.parametrize("integer", [-3, 3])
 def test_integers_without_a_word_are_refused(integer: int) -> None:
     made = read_meaning("context+codebook", ByteReader(b"\2\1" + bytes(3)), 1, (1,))
-    with pytest.raises(StorageError, match="integers stand for no numbers"):
+    with pytest.raises(StorageError, match="integers do not decode to numbers"):
         made(np.array([integer], np.int8), slice(0, 1))
     made = read_meaning("context+integers", ByteReader(b"\0"), 1, (1,))
-    with pytest.raises(StorageError, match="integers stand for no numbers"):
+    with pytest.raises(StorageError, match="integers do not decode to numbers"):
         made(np.array([50 * integer], np.int32), slice(0, 1))
 
 

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -75,6 +76,7 @@ def headed(text: bytes, payload: bytes) -> bytes:
         max_size=5,
     )
 )
+@hypothesis.example({"smallest": np.full((4, 8), 1e-45, np.float32)})
 def test_tensors_come_back_bit_for_bit(tensors: dict[str, np.ndarray]) -> None:
     data = pack(Contents(tensors={name: bits_of(value) for name, value in tensors.items()}))
     found = unpacked(data)

@@ -78,7 +78,7 @@ def test_a_line_could_begin_so_if_one_is_the_beginning_of_the_other(
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (b"[1]", "is no object"),
+        (b"[1]", "is not an object"),
         (b'{"a": NaN}', "NaN is not finite"),
         (b'{"a": -Infinity}', "-Infinity is not finite"),
         (b"[" * 10**6, "nested too deeply"),

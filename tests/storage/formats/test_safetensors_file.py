@@ -89,7 +89,7 @@ def entry(**changes: Any) -> dict[str, Any]:  # noqa: ANN401
 @pytest.mark.parametrize(
     ("header", "why"),
     [
-        ([1], "no JSON object"),
+        ([1], "not a JSON object"),
         ({"a": 5}, "the entry of tensor 'a'"),
         ({"a": entry(shape=[3])}, "the entry of tensor 'a'"),
         ({"a": entry(shape=[-2])}, "the entry of tensor 'a'"),
@@ -98,8 +98,8 @@ def entry(**changes: Any) -> dict[str, Any]:  # noqa: ANN401
         ({"a": entry(data_offsets=[8, 16])}, "overlap or leave gaps"),
         ({"a": entry(), "b": entry()}, "overlap or leave gaps"),
         ({"a": entry(dtype="F4")}, "of format 'F4', which a .nncfx file cannot hold"),
-        ({"a": entry(), "__metadata__": 3}, "its metadata is no object"),
-        ({"a": entry(), "__metadata__": {"nncfx": "{"}}, "is no JSON"),
+        ({"a": entry(), "__metadata__": 3}, "its metadata is not an object"),
+        ({"a": entry(), "__metadata__": {"nncfx": "{"}}, "is not JSON"),
         ({"a": entry(), "__metadata__": {"nncfx": "[1]"}}, "is not nncfx's"),
     ],
 )

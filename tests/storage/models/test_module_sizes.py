@@ -197,6 +197,6 @@ def test_integers_of_the_users_modules_fall_and_never_rise() -> None:
 def test_a_part_that_was_wrapped_for_checkpoints_is_named_with_the_mend() -> None:
     wrapped = nn.Sequential(checkpoint_wrapper(nn.Linear(2, 2)), nn.ReLU())
     plain = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    told = r"'0' stood in torch's checkpoint_wrapper .* wrap it, too"
+    told = r"'0' was in torch's checkpoint_wrapper .* wrap it, too"
     with pytest.raises(StorageError, match=told):
         apply_sizes(plain, read_sizes(wrapped), {})

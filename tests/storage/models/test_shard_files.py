@@ -190,7 +190,7 @@ def test_files_that_are_no_tensors_are_refused(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="is damaged"):
             nncfx.load(tmp_path, Net)
     (tmp_path / "nncfx.json").write_text("{")
-    with pytest.raises(StorageError, match="is no JSON"):
+    with pytest.raises(StorageError, match="is not JSON"):
         nncfx.load(tmp_path, Net)
 
 

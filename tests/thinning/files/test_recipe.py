@@ -114,7 +114,7 @@ def test_a_recipe_of_another_version_is_refused(model: nn.Module) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "nncfx thin recipe"}'])
 def test_text_that_is_no_recipe_is_refused(text: str) -> None:
-    with pytest.raises(ThinningError, match="is no thin recipe"):
+    with pytest.raises(ThinningError, match="is not a thin recipe"):
         ThinRecipe.from_json(text)
 
 

@@ -74,9 +74,9 @@ def test_only_functions_with_hooks_are_counted_and_no_only_call_of_a_scope() -> 
 
 def test_calls_that_are_no_object_are_damage() -> None:
     stored = StoredModel(tensors={}, sizes={}, structure={"calls": [1]}, read=dict)
-    with pytest.raises(StorageError, match="its calls are no object"):
+    with pytest.raises(StorageError, match="its calls are not an object"):
         wrapped(cached(is_warm=False), stored, X)
-    with pytest.raises(StorageError, match="its calls are no object"):
+    with pytest.raises(StorageError, match="its calls are not an object"):
         warn_other_calls(nncfx.wrap(cached(is_warm=False), X), stored)
 
 

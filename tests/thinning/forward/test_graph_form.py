@@ -129,9 +129,9 @@ def test_the_view_of_the_tutorial_shrinks_with_its_filters_in_a_graph_that_is_to
     assert result.fixed == {}
     assert isinstance(result.model, fx.GraphModule)
     assert result.exchanged.keys() == {""}
-    assert (
-        "The model is now a GraphModule: widths that stand in the code of LeNet have changed."
-    ) in str(result)
+    assert ("The model is now a GraphModule: widths in the code of LeNet have changed.") in str(
+        result
+    )
 
 
 def test_only_the_module_whose_code_holds_the_width_becomes_a_graph(image: torch.Tensor) -> None:
@@ -195,7 +195,7 @@ def test_norms_whose_width_stands_in_the_code_see_living_channels(
 
 def test_a_number_of_groups_in_the_code_is_the_reason_that_channels_stay() -> None:
     model = Literal(NORMS["group_norm"])
-    reason = "'Literal/group_norm_0' has its number of groups from the code"
+    reason = "'Literal/group_norm_0' gets its number of groups from the code"
     assert prunable_channels(model, IMAGE, living_norms=True).fixed["first"] == reason
 
 
