@@ -187,6 +187,7 @@ class MeanOf(nn.Module):
         self.networks = nn.ModuleList(networks)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the mean of the answers, one row per image."""
         return torch.stack([network(images) for network in self.networks]).mean(0)
 
 
