@@ -202,12 +202,17 @@ def _row_from(first: "ir.Node") -> _Row:
 
 
 def _summand(node: "ir.Node") -> npt.NDArray[Any] | None:
-    """Return the constant that a node adds to a value, whose shape stays as it is."""
+    """Return the constant that a node adds to a value, whose shape stays as it is.
+
+    Of finite floats alone: C and M of infinite ones have no difference.
+    """
     if node.domain or node.op_type != "Add" or constant_of(_read(node)) is not None:
         return None
     constant = next(
         map(constant_of, filter(lambda one: one is not _read(node), node.inputs)), None
     )
+    if constant is None or constant.dtype.kind in "iu" or not np.all(np.isfinite(constant)):
+        return None
     shapes = (_read(node).shape, node.outputs[0].shape)
     return constant if shapes[0] is not None and shapes[0] == shapes[1] else None
 

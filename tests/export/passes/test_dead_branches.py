@@ -153,6 +153,13 @@ def test_rows_of_rectifiers_and_constants_are_merged(
     torch.testing.assert_close(in_runtime(path, inputs), model(inputs))
 
 
+def test_a_row_with_an_infinite_constant_stays(tmp_path: Path) -> None:
+    model = row(*"rsrsr")
+    model[2].shift.data[0] = torch.inf
+    path = export_onnx(model, tmp_path / "m.onnx", IMAGES).path
+    torch.testing.assert_close(in_runtime(path, IMAGES), model(IMAGES))
+
+
 class ReadTwice(nn.Module):
     """Returns what is in the middle of a row as well as what it ends with."""
 
