@@ -20,10 +20,10 @@ from nncfx.errors import GraphError, TracingError
 from nncfx.graph.channels import Channels
 from nncfx.graph.union_find import Ids
 from nncfx.operators import functions_of, operator_of
+from nncfx.storage.models.module_walk import all_modules, all_tensors, first_names, named_modules
 from nncfx.tracing.calls.function_names import spelling
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_stack import ModuleStack
-from nncfx.tracing.calls.module_walk import all_modules, all_tensors, first_names
 from nncfx.tracing.calls.symbolic_sizes import Countable, NamedInteger, named_integers, named_size
 from nncfx.tracing.calls.tensors import is_transformed
 from nncfx.tracing.hooks.dynamic_class import HookedModule
@@ -266,7 +266,7 @@ def _followed(
                 observer.begin(number)
                 quick = shortcut and Shortcut(shortcut.without_values)
                 names = first_names(model)
-                mode = CallMode(ModuleStack(model), names, [observer], quick)
+                mode = CallMode(ModuleStack(model, named_modules(model)), names, [observer], quick)
                 forward(model, inputs, mode, train=train)
         return observer
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from typing_extensions import override
 
@@ -80,8 +80,7 @@ class OwnParameters(Mapping[int, str]):
 NO_PARAMETERS: Final = OwnParameters("", ())
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One traced call of a torch function: a node of the graph.
 
     Attributes:
@@ -104,14 +103,18 @@ class Operation:
     address: str
     function: str
     call_number: int
-    index: int
+    index: int  # type: ignore[assignment]  # not the method of tuples
     module: str
     module_type: str
     inputs: tuple[TensorInfo | None, ...]
     outputs: tuple[TensorInfo, ...]
-    parameters: Mapping[int, str] = field(default_factory=lambda: NO_PARAMETERS, hash=False)
+    parameters: Mapping[int, str] = NO_PARAMETERS
     equation: str = ""
     fill: float = 0.0
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self.address)
 
     @property
     def scope(self) -> str:
@@ -119,8 +122,7 @@ class Operation:
         return self.address.rpartition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """A tensor that flows from an output port to an input port.
 
     Attributes:

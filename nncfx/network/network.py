@@ -14,11 +14,11 @@ from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels
 from nncfx.network.moved_inputs import moved_inputs
 from nncfx.network.published_state import is_published, publish, publishing, restore
+from nncfx.storage.models.module_walk import all_tensors
 from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs
 from nncfx.tracing.calls.module_stack import Wiring
-from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.hooks.carried_state import CarriedState, StateOwner
 from nncfx.tracing.hooks.dynamic_class import HookedModule
 from nncfx.tracing.hooks.hooked_reads import hooked_reads

@@ -14,11 +14,11 @@ from torch import nn
 from nncfx.errors import TracingError
 from nncfx.network.network import STATE, NNCFNetwork, WrapState
 from nncfx.operators import operator_of
+from nncfx.storage.models.module_walk import named_modules
 from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_check import require_module
-from nncfx.tracing.calls.module_walk import named_modules
 from nncfx.tracing.hooks.dynamic_class import ClassSpec, HookedModule, change_class, restore_class
 from nncfx.tracing.hooks.installation import unhooked, uninstall
 from nncfx.tracing.hooks.sites import Insertion

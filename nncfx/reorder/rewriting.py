@@ -16,9 +16,9 @@ from nncfx.reorder.cost import cheapest_readings, is_placing_cheaper
 from nncfx.reorder.placement import place_after
 from nncfx.reorder.producers import Producer
 from nncfx.reorder.selection import SharedGathers, select_before
+from nncfx.storage.models.module_walk import all_tensors
 from nncfx.targets import SelectionCost
 from nncfx.thinning.surgery import copy_without
-from nncfx.tracing.calls.module_walk import all_tensors
 
 Kind: TypeAlias = Literal["all", "slice", "gather", "shared"]
 Places: TypeAlias = dict[tuple[str, int], npt.NDArray[np.int64]]

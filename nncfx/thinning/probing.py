@@ -13,6 +13,7 @@ from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, ThinningError, TracingError
 from nncfx.graph.channels import Channels
 from nncfx.graph.operations import Operation
+from nncfx.storage.models.module_walk import all_modules
 from nncfx.thinning.divergence import failing_operation
 from nncfx.thinning.forward.arguments import Arguments, forward_arguments
 from nncfx.thinning.forward.fx_graph import ForwardGraph, forward_graph
@@ -21,7 +22,6 @@ from nncfx.thinning.removal import removed
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import sized_on_the_way
 from nncfx.tracing import ExampleInputs, trace
-from nncfx.tracing.calls.module_walk import all_modules
 from nncfx.tracing.hooks.dynamic_class import HookedModule
 from nncfx.tracing.hooks.installation import unhooked
 from nncfx.tracing.record.tracer import trace_of_shapes

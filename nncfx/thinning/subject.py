@@ -15,8 +15,8 @@ from nncfx.network import NNCFNetwork, strip, unwrap
 from nncfx.network.baked_tensors import BakedTensors
 from nncfx.network.published_state import evaluating
 from nncfx.network.strip import check_strippable
+from nncfx.storage.models.module_walk import all_tensors
 from nncfx.tracing import WeightSite
-from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.hooks.installation import unhooked
 
 

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from nncfx.storage.models.module_walk import all_modules, all_tensors
 from nncfx.storage.models.narrow_attention import narrow_attention
 from nncfx.tracing.calls.model_copy import copied
-from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.tracing.calls.tensors import own_tensors
 from nncfx.tracing.record.meta_weights import zeros

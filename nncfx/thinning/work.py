@@ -8,6 +8,7 @@ from torch import nn
 
 from nncfx.errors import ThinningError
 from nncfx.graph.channels import Channels
+from nncfx.storage.models.module_walk import all_modules, all_tensors
 from nncfx.storage.models.narrow_attention import NarrowAttention
 from nncfx.targets import Alignment
 from nncfx.thinning.divergence import failing_operation, first_divergence
@@ -27,7 +28,6 @@ from nncfx.thinning.verification import (
     worst_error,
 )
 from nncfx.tracing import ExampleInputs
-from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.record.unreached_modules import branches_on_training
 
 _GRAPH: Final = "GraphModule: widths in the code of {} have changed"

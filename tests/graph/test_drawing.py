@@ -29,7 +29,7 @@ def test_dot_draws_nodes_edges_shapes_and_ports(graph: NNCFGraph) -> None:
 
 
 def test_quotes_and_backslashes_are_escaped(graph: NNCFGraph) -> None:
-    strange = replace(graph.operations[0], address='a"b\\c/conv2d_0')
+    strange = graph.operations[0]._replace(address='a"b\\c/conv2d_0')
     drawn = replace(graph, operations=(strange,)).to_dot()
     assert 'label="conv2d\\na\\"b\\\\c"' in drawn
 

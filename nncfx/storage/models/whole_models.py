@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from nncfx.errors import ArgumentError, NNCFXError, TracingError
+from nncfx.storage.models.module_walk import named_modules
 
 _FSDP: Final = "torch.distributed.fsdp"
 _SHARDED: Final = frozenset({"DTensor", "ShardedTensor"})
@@ -51,7 +52,7 @@ def require_whole(
     """
     kind = type(model).__name__
     known: set[type] = set()  # the few classes of modules that are not sharded
-    for name, module in model.named_modules():
+    for name, module in named_modules(model):
         if type(module) not in known and is_fully_sharded(type(module)):
             where = f"its module '{name}' is" if name else "it is"
             raise error(f"{kind} cannot be {done}: {where} sharded by FSDP. {sharding_mend}")

@@ -20,8 +20,8 @@ from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
 from nncfx.quantization.checkpoints.quantize_checkpoint import empty_model
 from nncfx.schemes import Criterion, group_scores, keep_groups
 from nncfx.schemes.masks.ranking import largest
+from nncfx.storage.models.module_walk import all_tensors
 from nncfx.thinning.surgery import Cut
-from nncfx.tracing.calls.module_walk import all_tensors
 
 _LOGGER = logging.getLogger(__name__)
 _WORDS: Final = 8

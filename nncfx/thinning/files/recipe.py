@@ -12,13 +12,13 @@ from torch.optim import Optimizer
 
 from nncfx.errors import ThinningError, did_you_mean, error_text
 from nncfx.json_codec import decode, encode, load_object
+from nncfx.storage.models.module_walk import all_modules, all_tensors
 from nncfx.storage.models.narrow_attention import narrow_attention
 from nncfx.thinning.forward.arguments import Arguments, from_plain, made_bytes, plain
 from nncfx.thinning.forward.fx_graph import forward_graph
 from nncfx.thinning.forward.graph_form import exchange
 from nncfx.thinning.surgery import Cut, copy_without
 from nncfx.tracing.calls.input_specs import MOST_BYTES
-from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 
 _FORMAT: Final = "nncfx thin recipe"
 _VERSION: Final = 1

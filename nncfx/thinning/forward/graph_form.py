@@ -7,10 +7,10 @@ from typing import Any, cast
 from torch import fx, nn
 from typing_extensions import override
 
+from nncfx.storage.models.module_walk import all_modules, all_tensors
 from nncfx.thinning.forward.fx_graph import ForwardGraph
 from nncfx.thinning.forward.graph_data import NodeData, as_data, from_data
 from nncfx.tracing.calls.model_copy import copied
-from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 
 
 class GraphForm(fx.GraphModule):

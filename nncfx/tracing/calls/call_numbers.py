@@ -67,11 +67,10 @@ def call_site(frame: FrameType | None, outermost: FrameType | CodeType) -> Site:
     """
     found: list[int] = []
     own = outermost if isinstance(outermost, CodeType) else None
-    while frame is not None:
-        code = frame.f_code
-        if frame is outermost or (own is not None and is_code_of(frame, own)):
+    while frame is not None and frame is not outermost:
+        if own is not None and is_code_of(frame, own):
             break
-        if not _is_between(code.co_filename):
+        if not _is_between(frame.f_code.co_filename):
             found.append(frame.f_lineno)
         frame = frame.f_back
     return tuple(found)

@@ -17,9 +17,9 @@ import torch
 from torch import fx, nn
 
 from nncfx.errors import ArgumentError
+from nncfx.storage.models.module_walk import all_modules, all_tensors
 from nncfx.storage.models.sharded_models import gathered, has_shards
 from nncfx.storage.models.whole_models import require_whole
-from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.calls.tensors import tensors_in
 
 _ModuleT = TypeVar("_ModuleT", bound=nn.Module)

@@ -8,7 +8,7 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
 from nncfx.errors import ArgumentError, TracingError
-from nncfx.tracing.calls.module_walk import all_modules
+from nncfx.storage.models.module_walk import all_modules
 
 
 def require_module(model: object, taker: str) -> None:

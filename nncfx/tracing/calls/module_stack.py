@@ -2,13 +2,14 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import chain
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from weakref import ref
 
 import torch
 from torch import nn
@@ -17,7 +18,6 @@ from torch.utils.hooks import RemovableHandle
 from nncfx.errors import TracingError
 from nncfx.graph import Operation
 from nncfx.tracing.calls.call_numbers import Site, next_number
-from nncfx.tracing.calls.module_walk import named_modules
 
 _CALL: Final = "_compiled_call_impl"
 """The attribute that `nn.Module.__call__` calls if it is set; hooks take three times as long."""
@@ -90,12 +90,22 @@ class Wiring:
         return {"", *chain.from_iterable(self.callees.values())}
 
 
-@dataclass
-class _Seen:
-    operation: Operation | None
-    place: Place
-    inputs: Sequence[torch.Tensor]
-    produced: Sequence[torch.Tensor]
+class _Seen(NamedTuple):
+    """A tensor-producing call by the module `key`; its address is "" if it has no node."""
+
+    key: str
+    function: str
+    site: Site
+    reads_floats: bool
+    address: str
+
+
+class _First(NamedTuple):
+    """The first call in a module call: the `id`s of what it reads, and what it produces."""
+
+    address: str
+    inputs: Sequence[int]
+    produced: Sequence[ref[torch.Tensor]]
 
 
 @dataclass
@@ -117,7 +127,8 @@ class Frame:
     caller: FrameType
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    seen: list[_Seen] = field(default_factory=list)
+    first: _First | None = None
+    count: int = 0
     has_callees: bool = False
 
 
@@ -128,14 +139,15 @@ class ModuleStack:
     caller's.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, modules: Iterable[tuple[str, nn.Module]]) -> None:
+        """Create a stack for forwards of `model`; `modules` are its own, under every name."""
         self._model = model
         self._names: dict[int, list[str]] = {}
         self._classes: dict[str, type[nn.Module]] = {}
         # by name, the parent's name and the part that the module adds to a scope
         self._parents: dict[str, tuple[str, str]] = {}
         self._modules: list[nn.Module] = []
-        for name, module in named_modules(model):
+        for name, module in modules:
             names = self._names.setdefault(id(module), [])
             names.append(name)
             kind = self._classes[name] = type(module)
@@ -144,10 +156,8 @@ class ModuleStack:
             if len(names) == 1:
                 self._modules.append(module)
         self._frames: list[Frame] = []
-        self._turns: dict[tuple[str, str, Site], int] = {}
-        self._known: dict[tuple[Site, int], tuple[Site, int]] = {}
-        self._ranks: dict[tuple[str, str, bool], int] = {}
-        self._places: dict[str, Place] = {}
+        self._seen: list[_Seen] = []
+        self._boundaries: dict[str, Boundary] = {}
         self._calls: Counter[str] = Counter()
         self._callees: dict[str, dict[str, None]] = {}
 
@@ -213,39 +223,48 @@ class ModuleStack:
 
     def saw_call(
         self,
+        frame: Frame,
         operation: Operation | None,
         name: str,
         site: Site,
         inputs: Sequence[torch.Tensor],
         produced: Sequence[torch.Tensor],
     ) -> None:
-        """Record a tensor-producing call by the innermost module."""
-        frame = self.top
-        reads_floats = any(one.is_floating_point() for one in inputs)
-        call = (site, next_number(self._turns, (frame.key, name, site)))
-        call = self._known.setdefault(call, call)  # most layers have equal tuples
-        rank = next_number(self._ranks, (frame.key, name, reads_floats))
-        place = Place(frame.key, call, reads_floats, rank)
-        if operation is not None:
-            self._places[operation.address] = place
-        if len(frame.seen) < 2:  # noqa: PLR2004 (to know that a call is the only one, two will do)
-            frame.seen.append(_Seen(operation, place, inputs, produced))
+        """Record a tensor-producing call in `frame`, the innermost module call."""
+        address = "" if operation is None else operation.address
+        reads_floats = any(map(torch.is_floating_point, inputs))
+        self._seen.append(_Seen(frame.key, name, site, reads_floats, address))
+        if not frame.count:
+            frame.first = _First(address, [*map(id, inputs)], [*map(ref, produced)])
+        frame.count += 1
 
     def wiring(self) -> Wiring:
         """Return the wiring found so far."""
+        turns: dict[tuple[str, str, Site], int] = {}
+        ranks: dict[tuple[str, str, bool], int] = {}
+        known: dict[tuple[Site, int], tuple[Site, int]] = {}
+        places: dict[str, Place] = {}
+        # numbering all calls in one loop takes a third of the time that it takes call by call
+        for key, function, site, reads_floats, address in self._seen:
+            call = (site, next_number(turns, (key, function, site)))
+            call = known.setdefault(call, call)  # most layers have equal tuples
+            rank = next_number(ranks, (key, function, reads_floats))
+            if address:
+                boundary = self._boundaries.get(address)
+                places[address] = Place(key, call, reads_floats, rank, boundary)
         callees = {name: tuple(called) for name, called in self._callees.items()}
         calls = {name: count for name, count in self._calls.items() if count > 1}
         on_floats = {
             (module, name): count
-            for (module, name, reads_floats), count in self._ranks.items()
+            for (module, name, reads_floats), count in ranks.items()
             if reads_floats and count > 1
         }
         made: Counter[str] = Counter()
-        for (module, _, _), count in self._turns.items():
+        for (module, _, _), count in turns.items():
             made[module] += count
         # most modules make one call
-        counts = {call: count for call, count in self._turns.items() if made[call[0]] > 1}
-        return Wiring(dict(self._places), calls, callees, counts, on_floats)
+        counts = {call: count for call, count in turns.items() if made[call[0]] > 1}
+        return Wiring(places, calls, callees, counts, on_floats)
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         calling = sys._getframe(1)  # noqa: SLF001 (no public way)
@@ -300,23 +319,16 @@ class ModuleStack:
 
     def _leave(self, result: Any) -> None:
         frame = self._frames.pop()
-        if frame.has_callees or len(frame.seen) != 1:
-            return
-        (seen,) = frame.seen
-        if seen.operation is None:
+        first = frame.first
+        if frame.has_callees or frame.count != 1 or first is None or not first.address:
             return
         given: dict[int, int | str] = {id(one): key for key, one in frame.kwargs.items()}
         given |= {id(one): position for position, one in enumerate(frame.args)}
-        boundary = _boundary(
-            tuple(
-                (port, given[id(tensor)])
-                for port, tensor in enumerate(seen.inputs)
-                if id(tensor) in given
-            ),
-            is_result=len(seen.produced) == 1 and result is seen.produced[0],
+        self._boundaries[first.address] = _boundary(
+            tuple([(port, given[one]) for port, one in enumerate(first.inputs) if one in given]),
+            is_result=len(first.produced) == 1 and result is first.produced[0](),
             visit=self._calls[frame.key] - 1,
         )
-        self._places[seen.operation.address] = replace(seen.place, boundary=boundary)
 
 
 @lru_cache(maxsize=256)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, filterfalse
 from operator import is_
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from nncfx.tracing.calls.module_walk import all_modules
+from nncfx.storage.models.module_walk import all_modules
 
 _APART: Final = frozenset(("training", "_parameters", "_buffers", "_modules"))
 """Attributes that `preserved` restores, or that a forward is not expected to change."""
@@ -91,15 +91,16 @@ def without_keeping(
     """
     modules = _modules(model)
     before = [(module, module.__dict__.copy()) for module in modules]
-    tables = [one for _, held in before for one in map(held.get, _HOOKS)]
+    # loops in C, since there are some twenty tables of hooks for each module, nearly all empty
+    tables = [*chain.from_iterable([map(held.get, _HOOKS) for _, held in before])]
     tables += [
-        one
+        held[name]
         for _, held in before
-        for name, one in held.items()
-        if name not in _TORCHS and isinstance(one, _TABLES)
+        for name in filterfalse(_TORCHS.__contains__, held)
+        if isinstance(held[name], _TABLES)
     ]
-    filled = [(one, one.copy()) for one in tables if one]
-    empty = [one for one in tables if not one]  # nearly all, since most are tables of hooks
+    filled = [(one, one.copy()) for one in filter(None, tables)]
+    empty = [*filterfalse(None, tables)]
     weights = [model.get_parameter(name) for name in written]
     values = [one.detach().clone() for one in weights]
     try:

@@ -10,7 +10,7 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.graph.union_find import Ids
-from nncfx.tracing.calls.module_walk import all_modules
+from nncfx.storage.models.module_walk import all_modules
 
 _CACHES: Final = {"einops.einops": "_reconstruct_from_shape"}
 """Cached functions by module that compute sizes from sizes. A named integer equals a plain one, so

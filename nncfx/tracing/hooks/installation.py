@@ -8,10 +8,10 @@ from typing import Any, Final
 from torch import nn
 
 from nncfx.errors import TracingError
+from nncfx.storage.models.module_walk import all_modules, all_tensors
 from nncfx.storage.models.sharded_models import has_shards
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.module_stack import Place, Wiring
-from nncfx.tracing.calls.module_walk import all_modules, all_tensors
 from nncfx.tracing.hooks.activation_hooks import CALLS, CallHooks, CallPlan
 from nncfx.tracing.hooks.boundary_hooks import Around, BoundaryHooks
 from nncfx.tracing.hooks.call_hooks import CALL_HOOKS, CallHook

@@ -1,7 +1,7 @@
 """Find the parameters that a forward reads as attributes of modules, which can be hooked."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, final
 
@@ -10,7 +10,6 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.graph import NNCFGraph
-from nncfx.tracing.calls.module_walk import all_modules
 
 _TABLE: Final = "_parameters"
 
@@ -38,9 +37,9 @@ class _Table(dict[str, Any]):
 class AttributeReads:
     """The parameters that a forward reads as attributes, under any name."""
 
-    def __init__(self, model: nn.Module) -> None:
-        """Prepare to record; nothing is recorded yet."""
-        self._model = model
+    def __init__(self, modules: Iterable[tuple[str, nn.Module]]) -> None:
+        """Prepare to record reads of `modules`, listed under every name."""
+        self._modules = modules
         self._read: set[int] = set()
         self._with_parameters: list[tuple[str, nn.Module]] = []
 
@@ -49,7 +48,7 @@ class AttributeReads:
         """Record reads within the context; the tables of parameters are restored on exit."""
         held: list[tuple[dict[str, Any], dict[str, Any]]] = []
         try:
-            for name, module in all_modules(self._model, every_name=True):
+            for name, module in self._modules:
                 own = module.__dict__
                 before = own[_TABLE]
                 if not before:  # containers have none

@@ -3,20 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import nn
 
 from nncfx.graph import Edge, NNCFGraph, Operation, TensorInfo, input_address, output_address
 from nncfx.graph.operations import NO_PARAMETERS, OwnParameters
-from nncfx.tracing.calls.module_walk import named_modules
 from nncfx.tracing.calls.tensor_table import TensorTable
 from nncfx.tracing.calls.tensors import describe, own_tensors
 
 
-@dataclass(frozen=True)
-class _Produced:
+class _Produced(NamedTuple):
     """The data is an output of a node."""
 
     address: str
@@ -36,7 +34,7 @@ class _Stored:
         return f"{module}.{name}" if module else name
 
 
-_Origin: TypeAlias = _Produced | _Stored
+Origin: TypeAlias = _Produced | _Stored
 
 
 class Dataflow:
@@ -48,8 +46,9 @@ class Dataflow:
         folded: Dotted names of the parameters that the forward writes to.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self._origin = TensorTable[_Origin]()
+    def __init__(self, modules: Iterable[tuple[str, nn.Module]]) -> None:
+        """Start with the parameters and buffers of `modules`, listed under every name."""
+        self._origin = TensorTable[Origin]()
         self._operations: list[Operation] = []
         self._edges: list[Edge] = []
         self._inputs: list[TensorInfo] = []
@@ -57,7 +56,7 @@ class Dataflow:
         self._ports: dict[tuple[tuple[int, str], ...], tuple[tuple[int, str], ...]] = {}
         self.folded: set[str] = set()
         self._stored: dict[int, _Stored] = {}
-        for module_name, module in named_modules(model):
+        for module_name, module in modules:
             for name, tensor in own_tensors(module).items():
                 stored = self._stored.setdefault(id(tensor), _Stored({}))
                 stored.names.setdefault(module_name, name)
@@ -80,18 +79,20 @@ class Dataflow:
 
     def add_output(self, tensor: torch.Tensor) -> None:
         """Add the model's next output and the edge to it."""
-        self._connect(output_address(len(self._outputs)), [tensor], [describe(tensor)])
-        self._outputs.append(describe(tensor))
+        info = describe(tensor)
+        self._connect(output_address(len(self._outputs)), self.origins([tensor]), [info])
+        self._outputs.append(info)
 
     def add_operation(
         self,
         operation: Operation,
+        origins: Sequence[Origin | None],
         inputs: Sequence[torch.Tensor],
         produced: Sequence[torch.Tensor],
     ) -> None:
-        """Add `operation`, the edges to its inputs, and its results."""
+        """Add `operation`, the edges from the `origins` of its inputs, and its results."""
         self._operations.append(operation)
-        self._connect(operation.address, inputs, operation.inputs)
+        self._connect(operation.address, origins, operation.inputs)
         changed = {id(tensor) for tensor in inputs}
         for port, tensor in enumerate(produced):
             origin = _Produced(operation.address, port)
@@ -115,16 +116,16 @@ class Dataflow:
         if stored is not None:
             self.folded.add(stored.dotted())
 
-    def parameters_of(self, tensors: Sequence[torch.Tensor], reader: str) -> Mapping[int, str]:
-        """Return the names of the `tensors` that are parameters or buffers, by port.
+    def origins(self, tensors: Sequence[torch.Tensor]) -> list[Origin | None]:
+        """Return where the data of `tensors` comes from; None for data from outside the model."""
+        return [self._origin.get(one) for one in tensors]
+
+    def parameters_of(self, origins: Sequence[Origin | None], reader: str) -> Mapping[int, str]:
+        """Return the names of the parameters and buffers among `origins`, by port.
 
         A tensor with several names gets its name in the module `reader`, if it has one.
         """
-        stored = [
-            (port, origin)
-            for port, tensor in enumerate(tensors)
-            if isinstance(origin := self._origin.get(tensor), _Stored)
-        ]
+        stored = [(port, one) for port, one in enumerate(origins) if isinstance(one, _Stored)]
         if not stored:
             return NO_PARAMETERS
         if all(reader in one.names for _, one in stored):
@@ -142,9 +143,8 @@ class Dataflow:
         )
 
     def _connect(
-        self, address: str, tensors: Sequence[torch.Tensor], infos: Sequence[TensorInfo | None]
+        self, address: str, origins: Sequence[Origin | None], infos: Sequence[TensorInfo | None]
     ) -> None:
-        for port, (tensor, info) in enumerate(zip(tensors, infos, strict=True)):
-            origin = self._origin.get(tensor)
+        for port, (origin, info) in enumerate(zip(origins, infos, strict=True)):
             if isinstance(origin, _Produced) and info is not None:
                 self._edges.append(Edge(origin.address, origin.port, address, port, info))

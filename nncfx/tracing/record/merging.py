@@ -38,7 +38,7 @@ def merged_graphs(graphs: Sequence[NNCFGraph]) -> NNCFGraph:
         )
     }
     order = _ordered(rank, edges.values())
-    operations = tuple(replace(first[one], index=index) for index, one in enumerate(order))
+    operations = tuple(first[one]._replace(index=index) for index, one in enumerate(order))
     place = {one: index for index, one in enumerate(order)}
     return NNCFGraph(
         operations=operations,

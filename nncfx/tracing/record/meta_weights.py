@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from nncfx.tracing.calls.module_walk import all_modules, all_tensors
+from nncfx.storage.models.module_walk import all_modules, all_tensors
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 
 

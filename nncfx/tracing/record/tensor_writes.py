@@ -6,9 +6,9 @@ from typing import Final, TypeAlias
 import torch
 from torch import nn
 
+from nncfx.storage.models.module_walk import all_tensors
 from nncfx.tracing.calls.function_names import spelling
 from nncfx.tracing.calls.inputs import ExampleInputs
-from nncfx.tracing.calls.module_walk import all_tensors
 from nncfx.tracing.record.function_mode import TracedCall, watch_shapes
 from nncfx.tracing.record.parameter_writes import changes_its_first, memory_of
 

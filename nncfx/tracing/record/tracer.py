@@ -9,11 +9,12 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.graph import NNCFGraph, Operation, TensorInfo
+from nncfx.storage.models.module_walk import named_modules
 from nncfx.tracing.calls.call_numbers import CallNumbers
 from nncfx.tracing.calls.function_names import Kind
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_check import require_shapes
-from nncfx.tracing.calls.module_stack import ModuleStack, Wiring
+from nncfx.tracing.calls.module_stack import Frame, ModuleStack, Wiring
 from nncfx.tracing.calls.tensors import Describer
 from nncfx.tracing.record.attribute_reads import AttributeReads
 from nncfx.tracing.record.dataflow import Dataflow
@@ -92,8 +93,10 @@ def trace_with_wiring(
     numbers: CallNumbers | None = None,
 ) -> Trace:
     """Return the graph of `trace`, and the wiring of its operations."""
-    mode = _GraphMode(model, observers, shortcut, numbers)
-    reads = AttributeReads(model)
+    modules = named_modules(model)
+    stack = ModuleStack(model, modules)
+    mode = _GraphMode(stack, Dataflow(modules), observers, shortcut, numbers)
+    reads = AttributeReads(modules)
     with reads.noted():
         forward(model, example_inputs, mode, train=train)
     graph = mode.flow.graph()
@@ -108,14 +111,14 @@ class _GraphMode(CallMode):
 
     def __init__(
         self,
-        model: nn.Module,
+        stack: ModuleStack,
+        flow: Dataflow,
         observers: Sequence[Observer],
         shortcut: Shortcut | None,
         numbers: CallNumbers | None,
     ) -> None:
-        self.flow = Dataflow(model)
-        names = self.flow.parameter_names
-        super().__init__(ModuleStack(model), names, observers, shortcut, numbers)
+        self.flow = flow
+        super().__init__(stack, flow.parameter_names, observers, shortcut, numbers)
         self._describe = Describer()
 
     @override
@@ -139,6 +142,7 @@ class _GraphMode(CallMode):
     @override
     def _drawn(
         self,
+        frame: Frame,
         spot: Spot,
         inputs: Sequence[torch.Tensor],
         infos: tuple[TensorInfo, ...],
@@ -146,7 +150,7 @@ class _GraphMode(CallMode):
     ) -> Operation | None:
         operation = None
         if spot.what == Kind.OPERATION:
-            frame = self.stack.top
+            origins = self.flow.origins(inputs)
             operation = Operation(
                 address=spot.address,
                 function=spot.function,
@@ -156,12 +160,12 @@ class _GraphMode(CallMode):
                 module_type=frame.module_class.__name__,
                 inputs=infos,
                 outputs=self._describe(produced),
-                parameters=self.flow.parameters_of(inputs, frame.module),
+                parameters=self.flow.parameters_of(origins, frame.module),
                 equation=spot.equation,
                 fill=spot.fill,
             )
-            self.flow.add_operation(operation, inputs, produced)
+            self.flow.add_operation(operation, origins, inputs, produced)
         elif spot.what == Kind.PASSING:
             self.flow.pass_on(inputs[0], produced)
-        self.stack.saw_call(operation, spot.function, spot.site, inputs, produced)
+        self.stack.saw_call(frame, operation, spot.function, spot.site, inputs, produced)
         return operation

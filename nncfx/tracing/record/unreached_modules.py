@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from nncfx.tracing.calls.module_walk import all_modules, all_tensors, first_names
+from nncfx.storage.models.module_walk import all_modules, all_tensors, first_names
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.hooks.dynamic_class import original_class
 

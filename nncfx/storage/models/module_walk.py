@@ -16,27 +16,33 @@ def all_modules(model: nn.Module, *, every_name: bool = False) -> list[tuple[str
         model: any module.
         every_name: whether a module with several names is listed under each, not only the first.
     """
-    found: list[tuple[str, nn.Module]] = []
-    seen: set[int] = set()
-    left = [("", model)]
-    while left:
-        name, module = left.pop()
-        if id(module) in seen and not every_name:
-            continue
-        seen.add(id(module))
-        found.append((name, module))
-        children = module._modules  # noqa: SLF001 (as torch's own walk)
-        if children:  # most have none
-            prefix = f"{name}." if name else ""
-            below = [(prefix + key, one) for key, one in children.items() if one is not None]
-            left += below[::-1]
+    found = [("", model)]
+    _add_below("", model, found, None if every_name else {id(model)})
     return found
+
+
+def _add_below(
+    prefix: str, module: nn.Module, found: list[tuple[str, nn.Module]], seen: set[int] | None
+) -> None:
+    """Add the modules below `module` to `found`, except those whose `id`s are in `seen`."""
+    for key, one in module._modules.items():  # noqa: SLF001 (as torch's own walk)
+        if one is None:
+            continue
+        if seen is not None:
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+        name = prefix + key
+        found.append((name, one))
+        if one._modules:  # noqa: SLF001 (as above); most have none
+            _add_below(f"{name}.", one, found, seen)
 
 
 def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Return what `model.named_modules(remove_duplicate=False)` yields, even if overridden."""
     found = all_modules(model, every_name=True)
-    if all(type(one).named_modules is nn.Module.named_modules for _, one in found):
+    kinds = {type(one) for _, one in found}
+    if all(kind.named_modules is nn.Module.named_modules for kind in kinds):
         return found
     return list(model.named_modules(remove_duplicate=False))
 

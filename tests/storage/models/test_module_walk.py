@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from nncfx.tracing.calls.module_walk import all_modules, all_tensors
+from nncfx.storage.models.module_walk import all_modules, all_tensors
 
 
 def shared() -> nn.Module:
