@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -30,7 +31,11 @@ _FURTHEST: Final = 1.01
 """The fewest steps to the largest magnitude: beyond the threshold of 1."""
 _SHARES: Final = (-90.0, 0.0)
 """Binary logarithms of the share of a layer's squares that a bit can be worth."""
-_MOST_VALUES: Final = 1 << 12
+_MOST_STEPS: Final = 1 << 16
+"""The magnitudes of a grid: their multiples of a step of 8 bits are exact in float32."""
+_DIGITS: Final = 24
+"""Binary digits of a float32."""
+_FEW: Final = 1 << 12
 _MANY: Final = 1 << 14
 """From this number of entries on, a table of cells is used."""
 _CELLS: Final = 16
@@ -214,35 +219,34 @@ def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, Entro
 
 
 def grid_step(values: Tensor) -> float | None:
-    """Return the step of which all of `values` are exact integer multiples, or None.
+    """Return the largest step of which all of `values` are exact integer multiples, or None.
 
-    Only searched if there are few distinct values. The step of all zeros is 1.
+    None if there is none with magnitudes below 2 ** 16 steps, above which a float32 holds not
+    every multiple. The step of all zeros is 1.
+
+    Args:
+        values: Any shape, float32 or narrower.
 
     >>> grid_step(torch.tensor([0.75, -1.5, 0.0, 2.25]))
     0.75
     """
     flat = values.detach().flatten()
-    if len(flat) > _MOST_VALUES and len(_distinct(flat[:_MOST_VALUES])) > _MOST_VALUES // 2:
-        return None
-    distinct = _distinct(flat)
-    if not distinct.numel():
+    # a part of them shows at once that trained weights are on no grid
+    return _common_step(flat) if _common_step(flat[:_FEW]) is not None else None
+
+
+def _common_step(values: Tensor) -> float | None:
+    sizes = in_float64(values).abs()
+    sizes = sizes[sizes != 0]
+    if not sizes.numel():
         return 1.0
-    if distinct.numel() > _MOST_VALUES:
+    largest = float(sizes.max())
+    # the last digit of the smallest value: all values are multiples of it
+    unit = math.ldexp(1.0, math.frexp(float(sizes.min()))[1] - _DIGITS)
+    if not largest < _MOST_STEPS * unit * 2**_DIGITS:
         return None
-    gap = float(torch.cat([distinct[:1], distinct.diff()]).min())
-    for part in (1, 2, 3):
-        whole = (distinct / (gap / part)).round()
-        if torch.equal(whole * (gap / part), distinct) and float(whole.max()) < 2 * _MOST_VALUES:
-            return gap / part
-    return None
-
-
-def _distinct(values: Tensor) -> Tensor:
-    """Return the distinct magnitudes of `values` above 0, ascending, float64."""
-    ordered = ascending(in_float64(values).abs())
-    is_new = torch.ones_like(ordered, dtype=torch.bool)
-    is_new[1:] = ordered.diff() > 0
-    return ordered[is_new & (ordered > 0)]
+    step = unit * int(np.gcd.reduce((sizes / unit).long().cpu().numpy()))
+    return step if largest < _MOST_STEPS * step else None
 
 
 def _grid(sizes: Tensor, energy: float, rate: float) -> tuple[EntropyGrid, float]:
