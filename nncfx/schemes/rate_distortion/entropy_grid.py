@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -256,36 +256,56 @@ def _grid(sizes: Tensor, energy: float, rate: float) -> tuple[EntropyGrid, float
         nothing = sizes.new_zeros(TABLE + 1)
         return EntropyGrid(sizes.new_ones(()), nothing, nearest, sizes.new_zeros(())), 0.0
     # limit the step, so that a weight never becomes all zero
-    step = min(math.sqrt(6 * rate * energy / math.log(2)), float(sizes.max()) / _FURTHEST)
+    step = min(math.sqrt(6 * rate * energy / math.log(2)), float(sizes[-1]) / _FURTHEST)
     step = short_step(step)
     price = rate * energy / step**2  # per bit, in squared steps
     scale = sizes.new_tensor(step)
     steps, thresholds = sizes / scale, nearest
+    tail = _Tail.of(steps)
     for _ in range(_PASSES):
-        bits, _, _ = _lengths(steps, thresholds)
+        bits, _, _ = _lengths(steps, thresholds, tail)
         moved = nearest + (price * bits.diff() / 2).clamp(max=_WIDEST)
         thresholds = moved.cummax(0).values
-    bits, slope, total = _lengths(steps, thresholds)
+    bits, slope, total = _lengths(steps, thresholds, tail)
     return EntropyGrid(scale, bits, thresholds, slope), total
 
 
-def _lengths(steps: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor, float]:
+class _Tail(NamedTuple):
+    """The magnitudes that are rounded to nearest, because they lie beyond all thresholds.
+
+    Attributes:
+        largest: The largest of them in whole steps, or None.
+        beyond: The sum of their whole steps beyond 64, a float64 scalar.
+    """
+
+    largest: int | None
+    beyond: Tensor
+
+    @classmethod
+    def of(cls, steps: Tensor) -> "_Tail":
+        """Return the tail of magnitudes in steps, ascending."""
+        start = torch.searchsorted(steps, steps.new_tensor(TABLE + 0.5), right=True)
+        far = steps[int(start) :].round()
+        return cls(int(far[-1]) if len(far) else None, in_float64(far - TABLE).sum())
+
+
+def _lengths(steps: Tensor, thresholds: Tensor, tail: _Tail) -> tuple[Tensor, Tensor, float]:
     """Return bits of magnitudes 0 to 64, bits per step beyond, and the total bits.
 
     Args:
         steps: Magnitudes in steps, ascending.
         thresholds: As in `EntropyGrid`.
+        tail: That of `steps`.
     """
-    limits = torch.cat([thresholds, thresholds.new_tensor([TABLE + 0.5])])
-    *ends, start = torch.searchsorted(steps, limits, right=True).tolist()
-    far = steps[start:].round()
+    ends = torch.searchsorted(steps, thresholds, right=True).tolist()
     counts = in_float64(torch.tensor([0, *ends, len(steps)], device=steps.device).diff())
-    largest = int(far[-1]) if len(far) else int(counts.nonzero()[-1])
+    largest, beyond = tail
+    if largest is None:
+        largest = int(counts.nonzero()[-1])
     seen = counts + _LEAST * (torch.arange(TABLE + 1, device=counts.device) <= largest + 1)
     bits = -(seen.clamp(min=_LEAST / 2) / seen.sum()).log2()
     bits[1:] += 1  # the sign
     # the last magnitude represents all from it on, with a geometric distribution
-    beyond = in_float64(far - TABLE).sum()
     stop = counts[-1] / (counts[-1] + beyond) if counts[-1] else counts.new_ones(())
     going_on = (1 - stop).clamp(min=1e-9)
     bits[-1] -= stop.clamp(min=1e-9).log2()
