@@ -113,9 +113,9 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
             rows with 8. A layer whose rows are not a multiple of it has groups of a half, a
             quarter, ... down to 16, or else 8 bits and a scale per row; this is logged.
         method: "round" to nearest; "gptq", which compensates the rounding of each weight of a
-            linear layer with the weights not yet rounded and so changes the parameters (other
-            layers round to nearest); or "hqq", which rounds to nearest on grids that leave sparse
-            errors and needs no data.
+            linear layer, or of a convolution of 1 or 2 axes, with the weights not yet rounded and
+            so changes the parameters (other layers round to nearest); or "hqq", which
+            rounds to nearest on grids that leave sparse errors and needs no data.
         int8_scopes: Operations whose weights have 8 bits and a scale per row where `bits` is 4,
             such as the head of a language model; patterns as in `ignored_scopes`.
         ignored_scopes: Operations to leave in float: addresses, scopes, `{function}<name>`

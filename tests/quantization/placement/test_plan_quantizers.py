@@ -187,6 +187,21 @@ def test_what_is_padded_is_quantized_where_the_filling_is_on_the_grid(
     assert site == ("Function/pad_0|OUTPUT0" if behind else "Function/exp_0|OUTPUT0")
 
 
+def test_weights_of_convolutions_can_be_stored_in_bytes_where_none_is_computed_in_integers() -> (
+    None
+):
+    bare = Hardware(name="bare", operations={"linear": CPU.descriptors("linear")})
+    plan = planned(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 4, 3)), bare)
+    reason = (
+        "bare has no integer kernel for it; nncfx.quantize_weights, called next, stores its "
+        "weights in 8 bits"
+    )
+    assert [(one.kind, one.reason) for one in plan.float_operations] == [
+        ("conv", reason),
+        ("conv_transpose", reason),
+    ]
+
+
 def test_a_float_reader_beside_a_quantized_one_keeps_its_tensor() -> None:
     hardware = Hardware(name="bare", operations={"linear": CPU.descriptors("linear")})
 
