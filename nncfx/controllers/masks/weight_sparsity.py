@@ -19,7 +19,7 @@ from nncfx.errors import CompressionError, shortened
 from nncfx.graph import Operation
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority, WeightSite
-from nncfx.tracing.calls.module_check import parametrization_mend
+from nncfx.tracing.calls.module_check import parametrization_fix
 from nncfx.tracing.hooks.store import own_parameters
 
 _LOGGER = logging.getLogger(__name__)
@@ -149,15 +149,15 @@ def weights_in_scope(
     left_out = {one.name for one in found if are_real and stored[one.name].is_complex()}
     weights = [weight for weight in found if takes(weight) and weight.name not in left_out]
     algorithm = builder.config.algorithm
-    mend = _computed(model, considered) + parametrization_mend(model)
+    fix = _computed(model, considered) + parametrization_fix(model)
     if not weights:
         raise CompressionError(
             f"{algorithm} finds no weight to work on: no {kind} lies within the scopes"
             f"{' and is real' * bool(left_out)}. Widen "
-            f"'target_scopes', or take the item out of the config.{mend}"
+            f"'target_scopes', or take the item out of the config.{fix}"
         )
-    if mend:
-        _LOGGER.warning("%s leaves alone weights that are not parameters.%s", algorithm, mend)
+    if fix:
+        _LOGGER.warning("%s leaves alone weights that are not parameters.%s", algorithm, fix)
     if left_out:
         named = ", ".join(f"'{one}'" for one in sorted(left_out))
         _LOGGER.warning("%s leaves alone complex weights: %s.", algorithm, named)

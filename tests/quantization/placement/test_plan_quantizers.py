@@ -476,13 +476,13 @@ def test_of_a_recurrent_layer_only_the_weights_are_integers_and_that_is_told() -
     assert len({one.name for one in plan.quantizers}) == 4
     assert [one.role for one in plan.quantizers if one.tensors] == ["activation"]  # of the linear
     without = "has no integer kernel for it"
-    mend = "nncfx.quantize_weights, called next, stores its weights in 8 bits"
+    fix = "nncfx.quantize_weights, called next, stores its weights in 8 bits"
     assert [(one.kind, one.reason) for one in plan.float_operations] == [
         ("recurrent", f"onnxruntime {without}; its weights are stored as int8 anyway")
     ]
     other = planned(recurrent(), hardware_named("tensorrt"), inputs=torch.ones(3, 2, 4))
     assert [(one.kind, one.reason) for one in other.float_operations] == [
-        ("recurrent", f"tensorrt {without}; {mend}")
+        ("recurrent", f"tensorrt {without}; {fix}")
     ]
 
 
