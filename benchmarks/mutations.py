@@ -531,7 +531,7 @@ def _usual_seconds(module: str, tests: tuple[str, ...], seconds: float) -> float
     same = Mutation(module=module, line=0, function=None, change="", source="")
     result, used = outcome(same, list(tests), seconds)
     if result != SURVIVED:
-        raise SystemExit(f"{' '.join(tests)}: {result} without any mutation; mend the tests first")
+        raise SystemExit(f"{' '.join(tests)}: {result} without any mutation; fix the tests first")
     return used
 
 

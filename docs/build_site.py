@@ -68,7 +68,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Name files of the repository that are no page, instead of a link to them."""
     here = (DOCS / page.file.src_uri).parent
 
-    def mended(found: re.Match[str]) -> str:
+    def fixed(found: re.Match[str]) -> str:
         text, address = found.groups()
         path = (here / address.partition("#")[0]).resolve()
         if address.startswith(("http", "#", "mailto")) or path.suffix in {".md", ".svg", ".png"}:
@@ -79,7 +79,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return f"[{text}]({address.rstrip('/')}/{first.name})"
         return found[0] if path.suffix == ".ipynb" else f"{text} (`{_in_repository(path)}`)"
 
-    return LINK.sub(lambda found: found[0] if found[1] is None else mended(found), markdown)
+    return LINK.sub(lambda found: found[0] if found[1] is None else fixed(found), markdown)
 
 
 def on_post_build(config: Any) -> None:

@@ -142,11 +142,11 @@ def require_known(
     what: str,
     name: str,
     known: Iterable[str],
-    mend: str = "",
+    fix: str = "",
     *,
     error: type[NNCFXError] = ArgumentError,
 ) -> None:
-    """Refuse a `name` that is not in `known`; `what` is its kind, and `mend` ends the message.
+    """Refuse a `name` that is not in `known`; `what` is its kind, and `fix` ends the message.
 
     Raises:
         ArgumentError: it is not in `known`; or the given `error`.
@@ -155,7 +155,7 @@ def require_known(
     if name not in names:
         raise error(
             f"There is no {what} '{name}'.{did_you_mean(str(name), names)} Known are "
-            f"{', '.join(names)}.{mend}"
+            f"{', '.join(names)}.{fix}"
         )
 
 
@@ -257,12 +257,12 @@ def machine_fault(error: BaseException) -> BaseException | None:
 
 
 @contextlib.contextmanager
-def machine_faults_told(what: str, mend: str) -> Iterator[None]:
+def machine_faults_told(what: str, fix: str) -> Iterator[None]:
     """Raise machine faults in the body as `MachineError`; other errors propagate.
 
     Args:
         what: what was running, such as "trial 3".
-        mend: what to do once the machine works again.
+        fix: what to do once the machine works again.
 
     Raises:
         MachineError: the body raised an error caused by a machine fault.
@@ -282,13 +282,13 @@ def machine_faults_told(what: str, mend: str) -> Iterator[None]:
             place = "" if line is None else f" at {line.filename}, line {line.lineno}"
             raise MachineError(
                 f"{type(fault).__name__}{place} ended {what}: {told.rstrip('.')}. This says "
-                "nothing about what was tried, so nothing is recorded of it. Mend the file, its "
-                f"path or the connection; then {mend}."
+                "nothing about what was tried, so nothing is recorded of it. Fix the file, its "
+                f"path or the connection; then {fix}."
             ) from error
         raise MachineError(
             f"A fault of the machine ended {what}: {type(fault).__name__}: {reason[0]} This says "
             "nothing about what was tried, so nothing is recorded of it. Free memory or disk, "
-            f"or mend the device; then {mend}."
+            f"or fix the device; then {fix}."
         ) from error
 
 

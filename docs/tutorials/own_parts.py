@@ -69,7 +69,7 @@ print(result)
 # %% [markdown]
 # ## The report names them
 #
-# `folder` keeps each trial: a run that was killed goes on. While it runs, `nncfx status run --html report.html` shows
+# `folder` keeps each trial: a run that was killed continues. While it runs, `nncfx status run --html report.html` shows
 # what there is.
 
 # %%

@@ -32,7 +32,7 @@ trainer = Trainer(model, arguments, train_dataset=rows)
 # ## Two lines more
 #
 # `TrainerCompression` wraps the Trainer's model where it stands and calibrates on its data. Checkpoints hold the
-# quantizers; `trainer.train(resume_from_checkpoint=compression.last_checkpoint())` goes on exactly.
+# quantizers; `trainer.train(resume_from_checkpoint=compression.last_checkpoint())` continues exactly there.
 
 # %%
 compression = TrainerCompression(trainer, {"compression": {"algorithm": "quantization"}})

@@ -59,7 +59,7 @@ _MISSED: Final = (
     "or take it out of the model if nothing ever does"
 )
 
-MENDABLE: Final = ("the code computes with their number", "no example reaches it")
+FIXABLE: Final = ("the code computes with their number", "no example reaches it")
 """Parts of reasons that a change of the model's code, or more examples, could remove."""
 
 

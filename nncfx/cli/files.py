@@ -141,10 +141,10 @@ def _target(source: Path, output: Path | None, suffix: str, *, force: bool) -> P
     if target.resolve() == source.resolve():
         raise ArgumentError(f"'{source}' would replace itself. Name another file with --output.")
     if target.suffix != suffix:
-        mended = shlex.quote(str(target.with_suffix(suffix)))
+        right = shlex.quote(str(target.with_suffix(suffix)))
         raise ArgumentError(
             f"'{target}' does not end in {suffix}, and other commands tell files by their "
-            f"endings. Name the file --output {mended}."
+            f"endings. Name the file --output {right}."
         )
     if force or not target.exists():
         return target

@@ -11,7 +11,7 @@ from nncfx.lc import ADMM, DC, LC, DCFineTuned, Recovery
 from nncfx.objectives import Objective, file_size, footprint, latency, macs, parameters, throughput
 from nncfx.runtimes.predict.latency_table import predicted_latency
 from nncfx.runtimes.predict.measured_table import read_table
-from nncfx.schemes.from_config import schemes_from
+from nncfx.schemes.from_config import scheme_faults, schemes_from
 from nncfx.search import SearchSettings, SpaceSettings
 from nncfx.storage.formats.whole_file import read_text
 from nncfx.tracing import ExampleInputs
@@ -47,8 +47,9 @@ def arguments_from(
 
     Raises:
         StorageError: the latency table cannot be read.
-        ConfigError: `config` has faults, no section `search`, or what a training loop needs.
-        ArgumentError: a criterion, dtype or runtime is unknown, or `example_inputs` is missing.
+        ConfigError: `config` has faults, no section `search`, what a training loop needs, or a
+            scheme that its class refuses.
+        ArgumentError: the runtime is unknown, or `example_inputs` is missing.
     """
     config = NNCFConfig.of(config)
     search = config.search
@@ -103,6 +104,8 @@ def _faults(config: NNCFConfig) -> list[Fault]:
                 "least 'objective' and 'schemes'.",
             )
         )
+    else:
+        faults += scheme_faults(config.search.schemes, "search.schemes")
     if config.compression:
         faults.append(
             Fault(
@@ -115,8 +118,8 @@ def _faults(config: NNCFConfig) -> list[Fault]:
         Fault(
             path=name,
             problem="is for algorithms in a training loop of your own; a search does not look at "
-            "it. Take it out; to leave layers alone, pass a scheme in Python: "
-            "Compressor.from_config(..., scheme=Prune(ignored=('{re}stem',))).",
+            "it. Take it out; to leave layers alone, give a scheme 'ignored': "
+            '{"name": "Prune", "ignored": "{re}stem"}.',
         )
         for name in _OF_LOOPS
         if getattr(config, name)

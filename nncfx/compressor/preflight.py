@@ -20,6 +20,9 @@ from nncfx.errors import (
 )
 from nncfx.objectives import Objective
 from nncfx.runtimes import RUNTIMES, runtime_named
+from nncfx.schemes import SchemeLike, as_scheme
+from nncfx.schemes.composition import single_schemes
+from nncfx.schemes.weight_scheme import WeightScheme
 from nncfx.search import Executor, SearchSettings, Space, SpaceSettings
 from nncfx.search.workers.executor import check_workers
 from nncfx.storage.models.model_state import model_state
@@ -96,6 +99,18 @@ def check_instances(parts: Mapping[str, object]) -> None:
             f"threads is {threads!r}; a timed call needs at least 1. Leave it out to let the "
             "runtime choose."
         )
+
+
+def check_scheme(scheme: SchemeLike, model: nn.Module) -> None:
+    """Refuse a scheme of weights that finds none of its layers in `model`, alone or composed.
+
+    Raises:
+        CompressionError: it finds none.
+        GraphError: an entry of its `ignored` matches no module.
+    """
+    for one in single_schemes(as_scheme(scheme)):
+        if isinstance(one, WeightScheme):
+            one.require_layers(model)
 
 
 def check_executor(workers: object, executor: object) -> None:

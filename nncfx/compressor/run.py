@@ -18,6 +18,7 @@ from nncfx.compressor.journal_header import data_facts, journal_header
 from nncfx.compressor.notes import noise_note, notes_on
 from nncfx.compressor.preflight import (
     check_extras,
+    check_scheme,
     check_training_step,
     first_batch,
     small_sample_note,
@@ -64,6 +65,7 @@ def prepare(settings: CompressorSettings, narrator: Narrator) -> Prepared:
 
     Raises:
         ArgumentError: they do not.
+        CompressionError: the scheme finds none of its layers in the model.
         MissingExtraError: an extra is not installed.
         StorageError: evidence.json in the folder is not an evidence file.
     """
@@ -74,6 +76,8 @@ def prepare(settings: CompressorSettings, narrator: Narrator) -> Prepared:
     model = copy_of(given).eval()
     dense = model if before is None else before.dense
     check_extras(settings.runtime)
+    if settings.space is None:
+        check_scheme(cast("SchemeLike", settings.scheme), model)
     if settings.folder is not None:
         Evidence.check_place(Path(settings.folder) / "evidence.json")
     narrator.now("checking model and data")

@@ -88,7 +88,7 @@ def _problem(entry: EntryPoint, registered: MutableMapping[str, Any]) -> str:
         reason = f"'{entry.value}' registers no config of that name"
     return (
         f"The algorithm '{entry.name}' of the installed package {home} cannot be used: "
-        f"{reason.rstrip('.')}. Mend, upgrade or uninstall {home.partition(' ')[0]}."
+        f"{reason.rstrip('.')}. Fix, upgrade or uninstall {home.partition(' ')[0]}."
     )
 
 

@@ -149,8 +149,8 @@ def _out_of_range(violation: _Violation) -> str:
     value, interval = violation.value, _interval(violation.schema)
     per_cent = 100
     is_per_cent = violation.schema.get("exclusiveMaximum") == 1 and 1 < value <= per_cent
-    mend = "Write 0.3 for 30 %" if is_per_cent else "Choose a value in that interval"
-    return f"{_shown(value)} is out of range; it must lie in {interval}{violation.doc}. {mend}."
+    fix = "Write 0.3 for 30 %" if is_per_cent else "Choose a value in that interval"
+    return f"{_shown(value)} is out of range; it must lie in {interval}{violation.doc}. {fix}."
 
 
 def _interval(schema: Mapping[str, Any]) -> str:

@@ -241,7 +241,7 @@ def read_config_file(path: str | os.PathLike[str]) -> object:
     try:
         data = read_json(bare, object_pairs_hook=unique, finite=False)
     except ValueError as error:
-        raise ConfigError(f"{source} is not JSON: {error}. Mend it there.") from error
+        raise ConfigError(f"{source} is not JSON: {error}. Fix it there.") from error
     if twice:
         raise config_error(twice, source)
     return data

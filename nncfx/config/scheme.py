@@ -11,18 +11,19 @@ from nncfx.config.faults import Fault
 from nncfx.config.option import Limits, option, required
 from nncfx.config.section import Section
 
-_STRUCTURED: Final = frozenset({"criteria", "align"})
+_WEIGHTS: Final = frozenset({"ignored", "layers"})
+_STRUCTURED: Final = frozenset({"align", "criteria", "ignored", "normalize", "prune_bias"})
 KEYS_OF_SCHEMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
-        "BlockPrune": frozenset({"bs", "criteria", "layers"}),
-        "Cluster": frozenset({"bits", "layers"}),
-        "EntropyQuantize": frozenset({"bits", "layers"}),
+        "BlockPrune": _WEIGHTS | {"bs", "criteria"},
+        "Cluster": _WEIGHTS | {"bits"},
+        "EntropyQuantize": _WEIGHTS | {"bits"},
         "FilterPrune": _STRUCTURED,
-        "HeadPrune": frozenset({"criteria"}),
-        "LowRank": frozenset({"energy", "layers", "rank"}),
+        "HeadPrune": _STRUCTURED,
+        "LowRank": _WEIGHTS | {"energy", "rank"},
         "NeuronPrune": _STRUCTURED,
-        "Prune": frozenset({"layers"}),
-        "Quantize": frozenset({"dtype", "layers"}),
+        "Prune": _WEIGHTS,
+        "Quantize": _WEIGHTS | {"dtype", "restore"},
         "StructurePrune": _STRUCTURED,
     }
 )
@@ -30,7 +31,10 @@ KEYS_OF_SCHEMES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SchemeConfig(Section):
-    """One of `nncfx.schemes`, by the name of its class."""
+    """One of `nncfx.schemes`, by the name of its class.
+
+    A key that is not given takes the default of the class.
+    """
 
     name: Literal[
         "BlockPrune",
@@ -52,15 +56,21 @@ class SchemeConfig(Section):
     dtype: str | None = option(
         None, "the dtype to which weights are cast, such as 'float16' or 'int8'"
     )
-    bits: int | None = option(None, "the bits of a code", limits=Limits(minimum=1, maximum=8))
+    restore: str | None = option(None, "the dtype of decompressed weights, such as 'float32'")
+    bits: float | None = option(None, "the bits of a code", limits=Limits(above=0))
     rank: int | None = option(None, "the rank of a weight", limits=Limits(minimum=1))
     energy: float | None = option(
         None,
         "the fraction of squared singular values that stays",
         limits=Limits(above=0, maximum=1),
     )
-    layers: tuple[str, ...] = option(
-        (), "the kinds of layers, such as 'linear', 'embedding', 'lstm'", single=True
+    prune_bias: bool | None = option(None, "whether biases are pruned with their rows")
+    normalize: bool | None = option(None, "whether scores are relative to those of their layer")
+    layers: tuple[str, ...] | None = option(
+        None, "the kinds of layers, such as 'linear', 'embedding', 'lstm'", single=True
+    )
+    ignored: tuple[str, ...] | None = option(
+        None, "dotted names of modules that stay as they are, or {re} patterns", single=True
     )
 
     @override
@@ -78,4 +88,4 @@ class SchemeConfig(Section):
     def settings(self) -> dict[str, Any]:
         """The given keys, without the name."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {key: one for key, one in values.items() if key != "name" and one not in (None, ())}
+        return {key: one for key, one in values.items() if key != "name" and one is not None}

@@ -81,7 +81,7 @@ def find_passes() -> None:
             raise ExportError(
                 f"The export pass '{entry.name}' of the installed package {home} cannot be used: "
                 f"importing '{entry.value}' raised {type(error).__name__}: "
-                f"{str(error).rstrip('.')}. Mend, upgrade or uninstall {home}."
+                f"{str(error).rstrip('.')}. Fix, upgrade or uninstall {home}."
             ) from error
 
 

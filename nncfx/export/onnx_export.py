@@ -306,16 +306,16 @@ def _check_open(graph: "ir.Graph", model: nn.Module, size: int) -> None:
     """Refuse a graph whose batch torch silently fixed at the example's `size`."""
     for value in graph.inputs:
         if value.shape and value.shape[0] == size:
-            mends = "Take the size from the input's shape, or pass dynamic_batch=False."
+            fixes = "Take the size from the input's shape, or pass dynamic_batch=False."
             for other in graph.inputs:  # a state of layers x batch x features
                 sizes = list(other.shape or ())
                 if size in sizes[1:] and sizes[0] != size:
                     axes = f"{{'{other.name}': {{{sizes.index(size)}: 'batch'}}}}"
-                    mends += f" Where '{other.name}' has the batch too: dynamic_axes={axes}."
+                    fixes += f" Where '{other.name}' has the batch too: dynamic_axes={axes}."
             raise ExportError(
                 f"{type(model).__name__} cannot be exported with an open batch: its forward fixes "
                 f"the batch of input '{value.name}', by a constant shape or by a branch on the "
-                f"size. {mends}"
+                f"size. {fixes}"
             )
 
 

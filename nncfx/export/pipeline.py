@@ -8,7 +8,8 @@ from nncfx.export.ir.fake_quantize import is_fake_quantize
 from nncfx.export.ir.integer_weights import integer_weights, store
 from nncfx.export.passes.clamps import clamp_by_quantizers
 from nncfx.export.passes.constant_folding import store_constant_values
-from nncfx.export.passes.dead_branches import leave_out_dead_branches, merge_constant_sums
+from nncfx.export.passes.constant_sums import merge_constant_sums
+from nncfx.export.passes.dead_branches import leave_out_dead_branches
 from nncfx.export.passes.embeddings import look_up_integers, share_tied_tables
 from nncfx.export.passes.float32_upcast import upcast_to_float32
 from nncfx.export.passes.folded_norms import fold_batch_norms
@@ -19,6 +20,7 @@ from nncfx.export.passes.integer_biases import add_integer_biases, separate_bias
 from nncfx.export.passes.integer_forms import (
     average_padding_in_float,
     leave_out_borders,
+    quantize_silu,
     scale_after_products,
     use_global_pooling,
     use_matrix_products,
@@ -29,7 +31,6 @@ from nncfx.export.passes.recurrent_weights import (
     arrange_recurrent_weights,
     write_recurrent_weights_in_float,
 )
-from nncfx.export.passes.silu import quantize_silu
 from nncfx.export.passes.strides import subsample_pixels, use_space_to_depth_stem
 from nncfx.export.qdq import remove_unused, write_pairs
 from nncfx.targets import Target

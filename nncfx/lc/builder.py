@@ -16,7 +16,7 @@ from nncfx.network import NNCFNetwork, unwrap
 from nncfx.operators import operator_of
 from nncfx.schemes import Scheme
 from nncfx.schemes.from_config import schemes_from
-from nncfx.schemes.layers import LAYER_KINDS
+from nncfx.schemes.layers import kinds_in
 from nncfx.tracing import Insertion, Priority, WeightSite
 from nncfx.tracing.calls.model_copy import copy_of
 
@@ -34,13 +34,12 @@ class LCBuilder(Builder[LCConfig]):
         parameters = raw_parameters(model)
         constrained = sorted(self._scheme(model).parameters(unwrap(copy_of(model))))
         if not constrained:
-            layers = list(model.modules())
-            kinds = [k for k, of in LAYER_KINDS.items() if any(isinstance(m, of) for m in layers)]
             raise CompressionError(
                 "lc finds no weight to work on: its schemes constrain none that is real within "
-                f"the scopes. The kinds of layers here are {kinds}; a scheme such as Prune looks "
-                'at those that its "layers" names, linear and conv2d by default. Give "layers", '
-                "widen 'target_scopes', choose another scheme, or take the item out."
+                f"the scopes. The kinds of layers here are {kinds_in(model)}; a scheme such as "
+                'Prune looks at those that its "layers" names, linear and conv2d by default. '
+                """Give "layers", widen 'target_scopes', choose another scheme, or take the """
+                "item out."
             )
         if complex_ones := _complex_modules(model):
             named = ", ".join(f"'{one}'" for one in sorted(complex_ones))

@@ -73,7 +73,7 @@ class Objective:
         if not math.isfinite(number):
             raise ArgumentError(
                 f"Objective '{self.name}' measured {number}; a search can only compare finite "
-                "numbers. Mend the measurement, or raise an error for a candidate that has none."
+                "numbers. Fix the measurement, or raise an error for a candidate that has none."
             )
         return number
 

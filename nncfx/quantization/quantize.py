@@ -18,7 +18,7 @@ from nncfx.quantization.drowned_channels import without_drowned_channels
 from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.harmful_storage import without_harmful_storage
 from nncfx.quantization.options import Methods, Preset, QuantizeOptions, preset_requests, resolved
-from nncfx.quantization.packing.pack_weights import codes_mend
+from nncfx.quantization.packing.pack_weights import codes_fix
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.quantization.placement.placement_options import SpecRequest
 from nncfx.quantization.placement.plan_model import plan_model, warn_of_plan
@@ -133,7 +133,7 @@ def quantize(  # noqa: PLR0913 (keyword-only, the front door)
             inputs = list(inputs)
         _prepare(network, methods, inputs, folds=per_tensor)
         plan = plan_model(network, target, placement, options.overflow_fix)
-        _report(plan, hardware, codes_mend(network))
+        _report(plan, hardware, codes_fix(network))
         _quantize(network, plan, methods, inputs)
     except BaseException:
         network.nncf.remove(QuantizationPlan.algorithm)
@@ -149,7 +149,7 @@ def _check(
     """Check types that Python would silently misread, such as a tensor as a list of its rows."""
     # torch's own data sets have no __iter__, only __getitem__
     is_iterable = isinstance(batches, Iterable) or "__getitem__" in dir(type(batches))
-    mends = {
+    fixes = {
         "model": (isinstance(model, nn.Module), model, "Pass a torch.nn.Module."),
         "calibration_batches": (
             is_iterable and not isinstance(batches, (torch.Tensor, Mapping, str)),
@@ -174,9 +174,9 @@ def _check(
             "Pass nncfx.quantization.QuantizeOptions(...).",
         ),
     }
-    for name, (is_right, value, mend) in mends.items():
+    for name, (is_right, value, fix) in fixes.items():
         if not is_right:
-            raise ArgumentError(f"{name} is a {type(value).__name__}. {mend}")
+            raise ArgumentError(f"{name} is a {type(value).__name__}. {fix}")
 
 
 def _check_not_quantized(model: nn.Module) -> None:
@@ -288,7 +288,7 @@ def _warn_slow_weights(plan: QuantizationPlan, hardware: Hardware) -> None:
         )
 
 
-def _report(plan: QuantizationPlan, hardware: Hardware, packed_mend: str) -> None:
+def _report(plan: QuantizationPlan, hardware: Hardware, packed_fix: str) -> None:
     """Warn of products that stay in float or saturate, and of weights that bring no speed-up.
 
     Raises:
@@ -296,14 +296,14 @@ def _report(plan: QuantizationPlan, hardware: Hardware, packed_mend: str) -> Non
     """
     if not plan.quantizers:
         reasons = {f"{one.address}: {one.reason}" for one in plan.float_operations}
-        mend = "Widen the scopes, or choose another target."
+        fix = "Widen the scopes, or choose another target."
         if any("." in one.address.rpartition("/")[2] for one in plan.float_operations):
-            mend = "It calls operators of torch.export: quantize the module that was exported."
-        mend = packed_mend.lstrip() or mend
+            fix = "It calls operators of torch.export: quantize the module that was exported."
+        fix = packed_fix.lstrip() or fix
         raise CompressionError(
             f"Nothing in the model can be quantized for {plan.hardware}: "
             f"{'; '.join(sorted(reasons)[:5]) or 'it computes nothing in float'}. "
-            f"{mend}"
+            f"{fix}"
         )
     warn_of_plan(plan)
     _warn_slow_weights(plan, hardware)

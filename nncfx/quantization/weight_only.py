@@ -15,7 +15,7 @@ from nncfx.operators import functions_of, operation_kind
 from nncfx.quantization.grid.plan import FloatOperation, PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec, fitting_group
-from nncfx.quantization.packing.pack_weights import codes_mend, pack_weights
+from nncfx.quantization.packing.pack_weights import codes_fix, pack_weights
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.quantization.placement.operands import operands_of
 from nncfx.quantization.placement.scope_check import check_scopes
@@ -25,7 +25,7 @@ from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.tracing import ExampleInputs, WeightSite
 from nncfx.tracing.calls.model_copy import own_model
-from nncfx.tracing.calls.module_check import parametrization_mend, require_module
+from nncfx.tracing.calls.module_check import parametrization_fix, require_module
 
 ALGORITHM: Final = "weight_quantization"
 """The algorithm's name on its insertions."""
@@ -113,9 +113,9 @@ def quantize_weights(  # noqa: PLR0913 (the front door of one method)
             rows with 8. A layer whose rows are not a multiple of it has groups of a half, a
             quarter, ... down to 16, or else 8 bits and a scale per row; this is logged.
         method: "round" to nearest; "gptq", which compensates the rounding of each weight of a
-            linear layer with the weights not yet rounded and so changes the parameters (other
-            layers round to nearest); or "hqq", which rounds to nearest on grids that leave sparse
-            errors and needs no data.
+            linear layer, or of a convolution of 1 or 2 axes, with the weights not yet rounded and
+            so changes the parameters (other layers round to nearest); or "hqq", which
+            rounds to nearest on grids that leave sparse errors and needs no data.
         int8_scopes: Operations whose weights have 8 bits and a scale per row where `bits` is 4,
             such as the head of a language model; patterns as in `ignored_scopes`.
         ignored_scopes: Operations to leave in float: addresses, scopes, `{function}<name>`
@@ -249,7 +249,7 @@ def _rounded(model: NNCFNetwork) -> set[int]:
 def _check_found(
     model: NNCFNetwork, planned: Mapping[str, PlannedQuantizer], *, is_rounded: bool
 ) -> None:
-    mend = parametrization_mend(model)
+    fix = parametrization_fix(model)
     if not planned and is_rounded:
         raise ArgumentError(
             "All weights outside of ignored_scopes pass quantizers already. Quantize the float "
@@ -259,10 +259,10 @@ def _check_found(
         raise GraphError(
             "The model has no linear, convolutional, recurrent or embedding layer outside of "
             "ignored_scopes whose weight is a parameter, so there is nothing to quantize."
-            + (codes_mend(model) or mend)
+            + (codes_fix(model) or fix)
         )
-    if mend:
-        _LOGGER.warning("quantize_weights leaves alone weights that are not parameters.%s", mend)
+    if fix:
+        _LOGGER.warning("quantize_weights leaves alone weights that are not parameters.%s", fix)
 
 
 def _range_of(planned: PlannedQuantizer) -> RangeRequest:

@@ -10,7 +10,7 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError
 from nncfx.schemes.kmeans import kmeans_1d, nearest
 from nncfx.schemes.layers import CONDENSA_LAYERS, kinds_of
-from nncfx.schemes.masks.exact_masks import check_level
+from nncfx.schemes.masks.exact_masks import check_at_least, check_level
 from nncfx.schemes.weight_scheme import WeightScheme
 
 _MOST_BITS: Final = 8
@@ -42,7 +42,8 @@ class Cluster(WeightScheme):
 
     def __post_init__(self) -> None:
         kinds_of(self.layers)
-        if self.bits not in range(1, _MOST_BITS + 1):
+        check_at_least("bits", self.bits, 1)
+        if self.bits > _MOST_BITS:
             raise ArgumentError(
                 f"bits is {self.bits!r}; a code has 1 to {_MOST_BITS} bits. Deep Compression uses "
                 "8 for convolutions and 5 for linear layers."

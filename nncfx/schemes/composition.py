@@ -1,6 +1,6 @@
 """Schemes composed of schemes, and schemes from plain functions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -120,6 +120,17 @@ class AtLevel(Scheme):
     @override
     def parameters(self, model: nn.Module) -> frozenset[str]:
         return as_scheme(self.scheme).parameters(model)
+
+
+def single_schemes(scheme: Scheme) -> Iterator[Scheme]:
+    """Yield the schemes that `scheme` composes, at any depth and level; or `scheme` itself."""
+    if isinstance(scheme, Compose):
+        for one in scheme.parts:
+            yield from single_schemes(one)
+    elif isinstance(scheme, AtLevel):
+        yield from single_schemes(as_scheme(scheme.scheme))
+    else:
+        yield scheme
 
 
 @dataclass(frozen=True)

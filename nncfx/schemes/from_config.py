@@ -36,12 +36,12 @@ _CLASSES: Final[Mapping[str, Any]] = MappingProxyType(
 
 
 def scheme_from(config: SchemeConfig, **more: Any) -> Scheme:  # noqa: ANN401 (of any scheme)
-    """Return the scheme of `config`, with additional settings.
+    """Return the scheme of `config`, with additional settings, which override its own.
 
     Raises:
         ArgumentError: a criterion, dtype or kind of layer is unknown.
     """
-    scheme: Scheme = _CLASSES[config.name](**config.settings, **more)
+    scheme: Scheme = _CLASSES[config.name](**(config.settings | more))
     return scheme
 
 
@@ -50,12 +50,12 @@ def schemes_from(configs: Sequence[SchemeConfig], ignored: Sequence[str] = ()) -
 
     Args:
         configs: At least one.
-        ignored: Dotted names of modules that all schemes ignore.
+        ignored: Dotted names of modules that all schemes ignore, beside their own.
 
     Raises:
         ArgumentError: there is no scheme, or a criterion, dtype or kind of layer is unknown.
     """
-    schemes = [scheme_from(one, ignored=tuple(ignored)) for one in configs]
+    schemes = [scheme_from(one, ignored=(*(one.ignored or ()), *ignored)) for one in configs]
     return schemes[0] if len(schemes) == 1 else Compose(schemes)
 
 

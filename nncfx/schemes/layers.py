@@ -75,6 +75,16 @@ def kinds_of(layers: Iterable[str]) -> tuple[type[nn.Module], ...]:
     return tuple(kind for name in names for kind in LAYER_KINDS[name])
 
 
+def kinds_in(model: nn.Module) -> list[str]:
+    """Return the kinds of layers that `model` has, by their names in `LAYER_KINDS`.
+
+    >>> kinds_in(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.GRU(8, 8)))
+    ['conv2d', 'gru']
+    """
+    modules = list(model.modules())
+    return [kind for kind, of in LAYER_KINDS.items() if any(isinstance(m, of) for m in modules)]
+
+
 def turned_kinds() -> tuple[type[nn.Module], ...]:
     """Return linear layers whose columns are the outputs: `Conv1D` of transformers (GPT-2).
 
@@ -144,7 +154,7 @@ def matching_modules(model: nn.Module, patterns: Iterable[str]) -> frozenset[str
     """
     names = [name for name, _ in model.named_modules()]
     found: set[str] = set()
-    for pattern in patterns:
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
         hits = [name for name in names if _selects(pattern, name)]
         if not hits:
             raise GraphError(

@@ -11,7 +11,6 @@ from nncfx.schemes import operators
 from nncfx.schemes.layers import CONDENSA_LAYERS, Layer, kinds_of
 from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks.exact_masks import check_level
-from nncfx.schemes.scheme import Scheme
 from nncfx.schemes.weight_scheme import WeightScheme
 
 
@@ -41,7 +40,7 @@ class Prune(WeightScheme):
 
     @override
     def compress(self, model: nn.Module, level: float) -> None:
-        layers = _layers_to_prune(self, self._layers(model))
+        layers = _of_own_weights(self.require_layers(model))
         if check_level(level) == 0:
             return
         magnitudes = torch.cat([layer.weight.detach().flatten() for layer in layers])
@@ -87,7 +86,7 @@ class BlockPrune(WeightScheme):
 
     @override
     def compress(self, model: nn.Module, level: float) -> None:
-        layers = _layers_to_prune(self, self._layers(model))
+        layers = _of_own_weights(self.require_layers(model))
         if check_level(level) == 0:
             return
         scores = [self._scores(layer) for layer in layers]
@@ -112,11 +111,6 @@ class BlockPrune(WeightScheme):
         return operators.block_scores(layer.weight.detach(), block, self.criteria).flatten()
 
 
-def _layers_to_prune(scheme: Scheme, layers: list[Layer]) -> list[Layer]:
+def _of_own_weights(layers: list[Layer]) -> list[Layer]:
     """Return `layers`, only the first of those that share a weight (embedding and decoder)."""
-    if not layers:
-        raise CompressionError(
-            f"{scheme!r} finds no layer that it could prune, so every level would give the same "
-            "model. Check the model, `layers` and `ignored`, or choose another scheme."
-        )
     return list({id(layer.weight): layer for layer in reversed(layers)}.values())[::-1]

@@ -5,8 +5,10 @@ from typing import ClassVar
 from torch import nn
 from typing_extensions import override
 
+from nncfx.errors import CompressionError
 from nncfx.schemes.layers import (
     Layer,
+    kinds_in,
     kinds_of,
     layer_parameters,
     parameter_names,
@@ -32,6 +34,21 @@ class WeightScheme(Scheme):
     @override
     def parameters(self, model: nn.Module) -> frozenset[str]:
         return parameter_names(model, layer_parameters(self._layers(model), biases=False))
+
+    def require_layers(self, model: nn.Module) -> list[Layer]:
+        """Return the layers of `model` that the scheme compresses.
+
+        Raises:
+            CompressionError: there is none.
+        """
+        layers = self._layers(model)
+        if not layers:
+            raise CompressionError(
+                f"{self!r} finds no layer that it could compress, so every level would give the "
+                f"same model. The kinds of layers here are {kinds_in(model)}. Check `layers` and "
+                "`ignored`, or choose another scheme."
+            )
+        return layers
 
     def _layers(self, model: nn.Module) -> list[Layer]:
         kinds = kinds_of(self.layers)

@@ -43,8 +43,8 @@ def target_named(
     else:
         name = _FORMER.get(target, target)
         if name not in TARGETS:
-            mend = " Describe another with nncfx.targets.Target."
-            require_known(f"target{_with(part)}", target, names(part), mend)
+            fix = " Describe another with nncfx.targets.Target."
+            require_known(f"target{_with(part)}", target, names(part), fix)
         found = TARGETS[name]
     if part and getattr(found, part) is None:
         reason = found.missing.get(part, "nobody has described them")

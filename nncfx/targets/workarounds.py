@@ -1,7 +1,7 @@
 """Problems of vendors' runtimes that the export works around, with their sources.
 
 Each problem has a canary (`tests/targets/test_workarounds.py`): a small file that shows it. When a
-canary fails, the vendor has fixed the problem: set `mended` to the version, and remove the
+canary fails, the vendor has fixed the problem: set `fixed_in` to the version, and remove the
 workaround when nncfx no longer supports older versions.
 """
 
@@ -25,18 +25,18 @@ class Workaround:
         applied_by: The pass that works around it, as named in a `Target`.
         runtime: The Python package with the problem.
         seen: The newest version of the package in which it was seen.
-        habit: What the runtime does.
+        problem: What the runtime does.
         link: The corresponding place in its source.
-        mended: The version that fixed the problem, if there is one.
+        fixed_in: The version that fixed the problem, if there is one.
     """
 
     name: str
     applied_by: str
     runtime: str
     seen: str
-    habit: str
+    problem: str
     link: str
-    mended: str | None = None
+    fixed_in: str | None = None
 
 
 WORKAROUNDS: Final = (
@@ -45,7 +45,7 @@ WORKAROUNDS: Final = (
         applied_by="clamp_by_quantizers",
         runtime="onnxruntime",
         seen="1.32.0",
-        habit="computes a convolution in float if a clamp that reaches less far than the grid "
+        problem="computes a convolution in float if a clamp that reaches less far than the grid "
         "is between it and its quantizer",
         link=f"{_QDQ}/clip_quantizelinear.cc",
     ),
@@ -54,7 +54,7 @@ WORKAROUNDS: Final = (
         applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.32.0",
-        habit="rounds float weights to 8 bits for the whole tensor if the layer is between "
+        problem="rounds float weights to 8 bits for the whole tensor if the layer is between "
         "quantized tensors",
         link=f"{_QDQ}/weight_bias_quantization.cc",
     ),
@@ -63,7 +63,7 @@ WORKAROUNDS: Final = (
         applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.32.0",
-        habit="computes a Gemm of integers in float if a ReLU without a quantizer follows",
+        problem="computes a Gemm of integers in float if a ReLU without a quantizer follows",
         link=f"{_QDQ}/selectors_actions/qdq_selectors.cc",
     ),
     Workaround(
@@ -71,7 +71,8 @@ WORKAROUNDS: Final = (
         applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.32.0",
-        habit="computes a product of integers in float if a quantizer and something else read it",
+        problem="computes a product of integers in float if a quantizer and something else "
+        "read it",
         link=f"{_QDQ}/selectors_actions/qdq_selectors.cc",
     ),
     Workaround(
@@ -79,8 +80,8 @@ WORKAROUNDS: Final = (
         applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.32.0",
-        habit="reshapes a product of more than two axes for a Gemm with its bias, and then finds "
-        "no integers in front of it",
+        problem="reshapes a product of more than two axes for a Gemm with its bias, and then "
+        "finds no integers in front of it",
         link=f"{_ONNXRUNTIME}/optimizer/matmul_add_fusion.cc",
     ),
     Workaround(
@@ -88,8 +89,8 @@ WORKAROUNDS: Final = (
         applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.31.1",
-        mended="1.32.0",
-        habit="computes the softmax of bytes from a table that overflows where all of n outputs "
+        fixed_in="1.32.0",
+        problem="computes the softmax of bytes from a table that overflows where all of n outputs "
         "are near 1 / n, and makes the largest ones 0",
         link=f"{_ONNXRUNTIME.removesuffix('/core')}/contrib_ops/cpu/quantization/"
         "qlinear_softmax.cc",
@@ -99,7 +100,7 @@ WORKAROUNDS: Final = (
         applied_by="add_fusion_barriers",
         runtime="onnxruntime",
         seen="1.32.0",
-        habit="moves channels last after convolutions of integers, and refuses a cubic resize "
+        problem="moves channels last after convolutions of integers, and refuses a cubic resize "
         "to fewer pixels that then reads them so",
         link=f"{_ONNXRUNTIME}/providers/cpu/tensor/upsamplebase.h",
     ),
@@ -108,7 +109,7 @@ WORKAROUNDS: Final = (
         applied_by="decode_on_loading",
         runtime="onnxruntime",
         seen="1.32.0",
-        habit="folds no DequantizeLinear of a constant, but decodes it in each call, also where "
+        problem="folds no DequantizeLinear of a constant, but decodes it in each call, also where "
         "the layer that reads it computes in float",
         link=f"{_ONNXRUNTIME}/optimizer/constant_folding.cc",
     ),
@@ -117,8 +118,8 @@ WORKAROUNDS: Final = (
         applied_by="subsample_pixels",
         runtime="openvino",
         seen="2026.4.1",
-        habit="moves the stride of convolutions of single pixels between a tensor's integers and "
-        "their scale, and then computes the convolutions in float",
+        problem="moves the stride of convolutions of single pixels between a tensor's integers "
+        "and their scale, and then computes the convolutions in float",
         link=f"{_OPENVINO}/strides_optimization.cpp",
     ),
     Workaround(
@@ -126,7 +127,7 @@ WORKAROUNDS: Final = (
         applied_by="average_padding_in_float",
         runtime="openvino",
         seen="2026.4.1",
-        habit="puts bytes of 0 around the bytes of an image that is averaged with its padding, "
+        problem="puts bytes of 0 around the bytes of an image that is averaged with its padding, "
         "whatever byte stands for zero",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/"
         "low_precision_transformations/src/avg_pool.cpp",
@@ -136,7 +137,7 @@ WORKAROUNDS: Final = (
         applied_by="wrap_by_slices",
         runtime="openvino",
         seen="2026.4.1",
-        habit="refuses a Pad of the mode wrap",
+        problem="refuses a Pad of the mode wrap",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/frontends/onnx/frontend/"
         "src/op/pad.cpp",
     ),
@@ -145,7 +146,7 @@ WORKAROUNDS: Final = (
         applied_by="write_recurrent_weights_in_float",
         runtime="openvino",
         seen="2026.4.1",
-        habit="refuses a GRU, or an LSTM in one direction, whose weights are integers with a "
+        problem="refuses a GRU, or an LSTM in one direction, whose weights are integers with a "
         "scale if the model quantizes activations",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/plugins/intel_cpu/src/"
         "nodes/rnn.cpp",
@@ -155,8 +156,8 @@ WORKAROUNDS: Final = (
         applied_by="add_quantizer_barriers",
         runtime="openvino",
         seen="2026.4.1",
-        habit="moves a quantizer with a zero point in front of a concatenation along any axis but "
-        "the last, and then refuses the product with stored integers that reads it",
+        problem="moves a quantizer with a zero point in front of a concatenation along any axis "
+        "but the last, and then refuses the product with stored integers that reads it",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/"
         "low_precision_transformations/src/mat_mul.cpp",
     ),
@@ -165,7 +166,7 @@ WORKAROUNDS: Final = (
         applied_by="add_quantizer_barriers",
         runtime="openvino",
         seen="2026.4.1",
-        habit="computes the greatest or least of floats along axes wrongly where a quantizer "
+        problem="computes the greatest or least of floats along axes wrongly where a quantizer "
         "follows, which it makes a part of the reduction",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/plugins/intel_cpu/src/"
         "nodes/reduce.cpp",
@@ -175,7 +176,7 @@ WORKAROUNDS: Final = (
         applied_by="add_quantizer_barriers",
         runtime="openvino",
         seen="2026.4.1",
-        habit="makes one kernel of small products of matrices in a row without biases, which "
+        problem="makes one kernel of small products of matrices in a row without biases, which "
         "reads memory that nothing has written",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/snippets/src/"
         "pass/tokenization.cpp",
@@ -185,7 +186,7 @@ WORKAROUNDS: Final = (
         applied_by="add_quantizer_barriers",
         runtime="openvino",
         seen="2026.4.1",
-        habit="makes one kernel of a product of integers, a softmax and a product by a weight "
+        problem="makes one kernel of a product of integers, a softmax and a product by a weight "
         "that it decodes, which reads memory that nothing has written",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/snippets/src/"
         "pass/mha_tokenization.cpp",
@@ -195,7 +196,7 @@ WORKAROUNDS: Final = (
         applied_by="add_quantizer_barriers",
         runtime="openvino",
         seen="2026.4.1",
-        habit="fails to fold a Gemm of a constant by a weight that it decodes",
+        problem="fails to fold a Gemm of a constant by a weight that it decodes",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/inference/src/dev/"
         "make_tensor.cpp",
     ),
@@ -204,7 +205,7 @@ WORKAROUNDS: Final = (
         applied_by="add_quantizer_barriers",
         runtime="openvino",
         seen="2026.4.1",
-        habit="puts bytes of 0 next to channels that are integers, where their zero point is "
+        problem="puts bytes of 0 next to channels that are integers, where their zero point is "
         "meant",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/"
         "low_precision_transformations/src/pad.cpp",
@@ -214,7 +215,7 @@ WORKAROUNDS: Final = (
         applied_by="separate_biases",
         runtime="openvino",
         seen="2026.4.1",
-        habit="takes the number of examples from a convolution before its bias, which it then "
+        problem="takes the number of examples from a convolution before its bias, which it then "
         "moves wrongly into the quantizer after it, where the model reads that number",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/transformations/"
         "src/transformations/symbolic_transformations/symbol_optimization.cpp",
@@ -224,7 +225,7 @@ WORKAROUNDS: Final = (
         applied_by="add_quantizer_barriers",
         runtime="openvino",
         seen="2026.4.1",
-        habit="moves a quantizer with a zero point in front of a concatenation of channels, and "
+        problem="moves a quantizer with a zero point in front of a concatenation of channels, and "
         "then refuses the DepthToSpace that makes pixels of them",
         link="https://github.com/openvinotoolkit/openvino/blob/master/src/common/"
         "low_precision_transformations/src/depth_to_space.cpp",

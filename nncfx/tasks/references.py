@@ -78,9 +78,9 @@ def call_reference(
     except NNCFXError:
         raise
     except Exception as error:
-        mend = "Mend it, or its arguments." if arguments else "Mend it."
+        fix = "Fix it, or its arguments." if arguments else "Fix it."
         raise ConfigError(
-            f"{key}: '{text}' raised {error_text(error)}{_place(error)}. {mend}"
+            f"{key}: '{text}' raised {error_text(error)}{_place(error)}. {fix}"
         ) from error
 
 
@@ -112,7 +112,7 @@ def load_module(path: Path, key: str) -> ModuleType:
         if known is None:
             del sys.modules[path.stem]
         raise ConfigError(
-            f"{key}: '{path}' cannot be run: {error_text(error)}{_place(error)}. Mend it there."
+            f"{key}: '{path}' cannot be run: {error_text(error)}{_place(error)}. Fix it there."
         ) from error
     _LOADED[path] = module
     return module

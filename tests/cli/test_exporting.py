@@ -159,13 +159,13 @@ def test_mistakes_are_told(code: str) -> None:
         (("quantize", "wide.py:net", "--data", "wide.py:array"), "gave a ndarray; it must return"),
         (
             ("quantize", "wide.py:net", "--data", "wide.py:lost"),
-            r"--data: 'wide.py:lost' raised FileNotFoundError: .*\(wide.py, line 12\). Mend it",
+            r"--data: 'wide.py:lost' raised FileNotFoundError: .*\(wide.py, line 12\). Fix it",
         ),
         (("quantize", "a.onnx", "--data", "wide.py:batches"), "is an ONNX file, and nncfx"),
         (("report", "."), "no run has ended there.*nncfx status . --html"),
     ],
 )
-def test_a_mistake_is_told_with_its_mend(
+def test_a_mistake_is_told_with_its_fix(
     code: str, arguments: tuple[str, ...], message: str
 ) -> None:
     assert code

@@ -15,10 +15,16 @@ from torch.nn import functional as F
 
 from nncfx.compressor import Compressor, accuracy
 from nncfx.compressor.preflight import check_training_step, first_batch, small_sample_note
-from nncfx.errors import ArgumentError, ExportError, MissingExtraError, SearchError
+from nncfx.errors import (
+    ArgumentError,
+    CompressionError,
+    ExportError,
+    MissingExtraError,
+    SearchError,
+)
 from nncfx.lc import DC, LC
 from nncfx.objectives import Minimize, footprint
-from nncfx.schemes import Compose, FilterPrune, Prune, Quantize
+from nncfx.schemes import AtLevel, Cluster, Compose, FilterPrune, Prune, Quantize, Scheme
 from nncfx.search import SearchSettings
 from small_models import Function
 
@@ -322,6 +328,19 @@ def test_a_mapping_that_is_one_input_is_told_to_come_in_a_tuple() -> None:
 def branch_on_values() -> nn.Module:
     """Runs, but cannot be exported."""
     return Function(lambda m, x: m.inner(x if x.sum() > 0 else -x), inner=linear())
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [Prune(layers=("lstm",)), Compose([Prune(), AtLevel(Cluster(layers=("lstm",)), 0.5)])],
+)
+def test_a_scheme_without_layers_is_refused_before_the_model_is_judged(scheme: Scheme) -> None:
+    def metric(*_: object) -> float:
+        pytest.fail("the model was judged")
+
+    said = r"layers=\('lstm',\)\) finds no layer .* The kinds of layers here are \['linear'\]\."
+    with pytest.raises(CompressionError, match=said):
+        compressor(scheme=scheme, metric=metric).run()
 
 
 def test_a_model_that_the_runtime_cannot_have_is_refused_before_the_first_trial(

@@ -87,7 +87,7 @@ def test_a_broken_one_names_its_package_when_a_config_asks_for_it(
     for told in (str(caught.value), caplog.text):
         assert "The algorithm 'guest' of the installed package guest-of-nncfx 1.2 cannot" in told
         assert reason in told
-        assert "Mend, upgrade or uninstall guest-of-nncfx." in told
+        assert "Fix, upgrade or uninstall guest-of-nncfx." in told
 
 
 def test_a_broken_one_does_not_stop_training(install: Callable[[str], None]) -> None:

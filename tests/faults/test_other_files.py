@@ -1,4 +1,4 @@
-"""A file that is not ours is left as it is, and told; one that is ours is mended."""
+"""A file that is not ours is left as it is, and told; one that is ours is fixed."""
 
 import os
 from collections.abc import Callable
@@ -87,7 +87,7 @@ def test_a_file_that_is_not_ours_is_refused_and_left_alone(
 @pytest.mark.parametrize(
     "write", [a_study, a_bound_study, a_study_of_candidates, a_record, a_search_of_bits]
 )
-def test_a_file_of_ours_is_mended_wherever_it_was_torn(
+def test_a_file_of_ours_is_fixed_wherever_it_was_torn(
     tmp_path: Path, write: Callable[[Path], None]
 ) -> None:
     whole = tmp_path / "whole"

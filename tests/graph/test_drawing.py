@@ -41,7 +41,7 @@ def test_svg_draws_every_node(graph: NNCFGraph) -> None:
     assert titles >= {"Net/Conv2d[conv]/conv2d_0", "Net/relu_0", "Net/__add___0"}
 
 
-def test_without_graphviz_the_mend_is_named(
+def test_without_graphviz_the_fix_is_named(
     graph: NNCFGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")

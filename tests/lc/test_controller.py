@@ -150,7 +150,7 @@ def test_structured_schemes_remove_channels_that_thinning_takes_out(dense: nn.Mo
     [
         ({"schemes": {"name": "Prune", "bits": 4}}, "bits: 'Prune' does not know it"),
         ({"schemes": {"name": "Prun"}}, "Did you mean 'Prune'"),
-        ({"schemes": {"name": "Cluster", "bits": 9}}, "bits: 9 is out of range"),
+        ({"schemes": {"name": "Cluster", "bits": 0}}, "bits: 0 is out of range"),
         ({"params": {"sparsity_level_setting_mode": "local"}}, "rank all weights together"),
         ({"params": {"update_per_optimizer_step": True}}, "compresses between epochs"),
     ],
@@ -160,9 +160,18 @@ def test_a_fault_of_the_config_names_its_place(item: dict[str, Any], said: str) 
         nncfx.NNCFConfig.from_dict({"compression": {"algorithm": "lc", **item}})
 
 
-def test_a_criterion_that_nobody_knows_is_refused(dense: nn.Module) -> None:
-    with pytest.raises(ArgumentError, match="l3norm"):
-        applied(dense, schemes={"name": "NeuronPrune", "criteria": "l3norm"})
+@pytest.mark.parametrize(
+    ("scheme", "said"),
+    [
+        ({"name": "NeuronPrune", "criteria": "l3norm"}, "l3norm"),
+        ({"name": "Cluster", "bits": 9}, "bits is 9"),
+    ],
+)
+def test_what_a_scheme_refuses_is_refused(
+    dense: nn.Module, scheme: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        applied(dense, schemes=scheme)
 
 
 def test_a_model_without_layers_to_prune_is_refused_and_left_alone() -> None:

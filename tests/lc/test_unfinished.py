@@ -111,7 +111,7 @@ def test_functions_are_known_again_at_another_address() -> None:
     assert identity(model, {"scheme": one}) != identity(model, {"scheme": Prune()})
 
 
-def test_a_damaged_state_is_refused_with_the_mend(toy: RecoveryData, tmp_path: Path) -> None:
+def test_a_damaged_state_is_refused_with_the_fix(toy: RecoveryData, tmp_path: Path) -> None:
     recipe = replace(RECIPE, resume_folder=tmp_path)
     model = nn.Linear(3, 2)
     with pytest.raises(KilledError):

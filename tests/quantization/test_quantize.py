@@ -310,7 +310,7 @@ def test_a_quantized_model_is_exported_as_a_program_with_an_open_batch() -> None
 
 
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # torch's own
-def test_a_program_of_torch_export_is_refused_with_the_mend() -> None:
+def test_a_program_of_torch_export_is_refused_with_the_fix() -> None:
     program = torch.export.export(fresh(), (data()[0],)).module()
     with pytest.raises(CompressionError, match="quantize the module that was exported"):
         quantize(program, data())

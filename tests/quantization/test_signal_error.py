@@ -103,7 +103,7 @@ def test_a_reference_shows_the_error_of_rounding_in_place() -> None:
     assert 10 < against["0.weight"] < 30
 
 
-def test_what_correcting_biases_mends_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_correcting_biases_fixes_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     """The number is that of the outputs, which are the last layer's, against the float model."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)).eval()

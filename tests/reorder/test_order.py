@@ -274,7 +274,7 @@ def test_sixty_four_random_masks_of_2048_channels_are_ordered() -> None:
         ),
     ],
 )
-def test_faults_are_told_with_place_and_mend(arguments: dict[str, object], message: str) -> None:
+def test_faults_are_told_with_place_and_fix(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ArgumentError) as raised:
         channel_order(**arguments)  # type: ignore[arg-type]  # faults of type are the point
     assert str(raised.value) == message

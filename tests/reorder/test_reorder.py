@@ -327,7 +327,7 @@ def test_a_runtime_without_measured_costs_selects_exactly_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "openvino"])
-def test_where_selecting_saves_nothing_it_is_said_with_the_mend(target: str) -> None:
+def test_where_selecting_saves_nothing_it_is_said_with_the_fix(target: str) -> None:
     """ResNet-20 at level 0.2: selecting a few of 16 to 64 channels costs more than it spares."""
     resnet = pytest.importorskip("pytorchcv.models.resnet_cifar")
     torch.manual_seed(0)

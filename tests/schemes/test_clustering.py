@@ -65,5 +65,5 @@ def test_a_layer_of_zeros_stays() -> None:
 
 @pytest.mark.parametrize("bits", [0, 9, 2.5])
 def test_codes_of_other_widths_are_refused(bits: int) -> None:
-    with pytest.raises(ArgumentError, match="a code has 1 to 8 bits"):
+    with pytest.raises(ArgumentError, match="bits is"):
         Cluster(bits)

@@ -55,7 +55,7 @@ def test_a_broken_regular_expression_is_refused() -> None:
         names(nn.Sequential(nn.Linear(2, 2)), ignored=["{re}["])
 
 
-def test_parametrized_layers_are_refused_with_the_mend() -> None:
+def test_parametrized_layers_are_refused_with_the_fix() -> None:
     model = nn.Sequential(parametrizations.weight_norm(nn.Linear(2, 2)))
     with pytest.raises(CompressionError, match="remove_parametrizations"):
         names(model)

@@ -16,7 +16,7 @@ from nncfx.storage import compiled
     ("is_compiled", "count", "told"),
     [(False, 1_000_000, ["1,000,000 numbers"]), (False, 1_000, []), (True, 1_000_000, [])],
 )
-def test_slow_decoding_is_told_with_its_mend(
+def test_slow_decoding_is_told_with_its_fix(
     count: int,
     told: list[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -1,6 +1,6 @@
-"""Canaries: small files on which runtimes show the habits that the export works around.
+"""Canaries: small files on which runtimes show the problems that the export works around.
 
-One that fails is good news: the habit is gone in the version that is installed.
+One that fails is good news: the problem is gone in the version that is installed.
 """
 
 from collections.abc import Mapping
@@ -357,18 +357,18 @@ def shuffled_channels_refused(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("workaround", WORKAROUNDS, ids=lambda one: one.name)
-def test_the_runtime_still_has_the_habit(workaround: Workaround, tmp_path: Path) -> None:
+def test_the_runtime_still_has_the_problem(workaround: Workaround, tmp_path: Path) -> None:
     canary = globals()[workaround.name]
     installed = {"onnxruntime": ort.__version__, "openvino": ov.__version__.split("-")[0]}
     version = Version(installed[workaround.runtime])
-    mended = workaround.mended is not None and version >= Version(workaround.mended)
-    assert canary(tmp_path) is not mended, (
+    is_fixed = workaround.fixed_in is not None and version >= Version(workaround.fixed_in)
+    assert canary(tmp_path) is not is_fixed, (
         f"{workaround.runtime} {version} differs from what is written of '{workaround.name}': "
         "see nncfx/targets/workarounds.py"
     )
 
 
-def test_each_habit_has_a_source_and_a_target_that_wants_its_pass() -> None:
+def test_each_problem_has_a_source_and_a_target_that_wants_its_pass() -> None:
     wanted = {name for target in TARGETS.values() for name in target.workarounds}
     assert {one.applied_by for one in WORKAROUNDS} == wanted
     assert all(one.link.startswith("https://github.com/") for one in WORKAROUNDS)

@@ -117,7 +117,7 @@ def test_a_run_that_fails_says_why_until_it_goes_on(
     assert ended_result(out) is None
     write_page(out, page)
     assert "weights of the moon" in page.read_text()
-    write(search=search)  # mended
+    write(search=search)  # fixed
     result = resume_task(out)
     assert (run_status(out).state, run_status(out).error) == ("ended", "")
     ended = ended_result(out)

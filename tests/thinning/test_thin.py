@@ -341,7 +341,7 @@ def test_the_summary_tells_what_went_and_what_stayed() -> None:
     ]
 
 
-def test_where_nothing_was_saved_it_is_said_with_the_mend() -> None:
+def test_where_nothing_was_saved_it_is_said_with_the_fix() -> None:
     """Single zeros free no channel, and a summary of zeros alone would not say so."""
     model = chain()
     model[2].weight.data[0].zero_()

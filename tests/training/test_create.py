@@ -428,7 +428,7 @@ def test_what_is_made_in_inference_mode_trains_as_ever(algorithm: str) -> None:
     assert all(one.grad is not None for one in model.parameters())
 
 
-def test_a_model_that_was_made_in_inference_mode_is_refused_with_the_mend() -> None:
+def test_a_model_that_was_made_in_inference_mode_is_refused_with_the_fix() -> None:
     inputs, config = torch.ones(2, 4), {"compression": {"algorithm": "magnitude_sparsity"}}
     with torch.inference_mode():
         model = nn.Sequential(nn.Linear(4, 4))

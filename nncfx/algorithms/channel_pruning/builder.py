@@ -13,7 +13,7 @@ from nncfx.algorithms.channel_pruning.controller import ChannelPruningController
 from nncfx.algorithms.channel_pruning.masked_norm_statistics import LivingNorms, with_hooks_only
 from nncfx.algorithms.channel_pruning.scopes import keep_classes, read_within, spare, take_trained
 from nncfx.channels import analyze_channels
-from nncfx.channels.trace import MENDABLE
+from nncfx.channels.trace import FIXABLE
 from nncfx.config import PruningConfig
 from nncfx.controllers.base.builder import Builder
 from nncfx.controllers.base.weights import aliases, norm_parameters, raw_parameters
@@ -24,7 +24,7 @@ from nncfx.graph import Operation
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority, WeightSite
-from nncfx.tracing.calls.module_check import parametrization_mend
+from nncfx.tracing.calls.module_check import parametrization_fix
 
 _LOGGER = logging.getLogger(__name__)
 _SHOWN: Final = 3
@@ -64,7 +64,7 @@ class ChannelPruningBuilder(Builder[C]):
                 f"{self.config.algorithm} finds no channels that it may remove: "
                 f"{reasons or 'no operation produces any'}. Widen the scopes, set "
                 "'prune_first_conv' or 'prune_downsample_convs' of filter_pruning, or take the "
-                f"item out.{parametrization_mend(model)}"
+                f"item out.{parametrization_fix(model)}"
             )
         self._warn_fixed_channels(subject.channels)
         axes: dict[str, set[int]] = {}
@@ -89,7 +89,7 @@ class ChannelPruningBuilder(Builder[C]):
         """Warn about channels that stay for a reason which the user can fix."""
         by_reason: dict[str, list[str]] = {}
         for name, reason in channels.fixed.items():
-            if any(mark in reason for mark in MENDABLE):
+            if any(mark in reason for mark in FIXABLE):
                 by_reason.setdefault(reason, []).append(f"'{name}'")
         for reason, names in list(by_reason.items())[:_SHOWN]:
             _LOGGER.warning(

@@ -40,6 +40,7 @@ from nncfx.controllers.masks.masking import MaskSet
 from nncfx.errors import CompressionError, StorageError
 from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels, GroupSet, Role
+from nncfx.narration import tracked
 from nncfx.schemes import group_masks, kept_units, unconstrained_masks
 from nncfx.schemes.masks.exact_masks import comparable
 
@@ -303,7 +304,7 @@ class ChannelPruningController(Controller):
                 "filter_pruning)."
             )
         # 2^-20 distinguishes any two counts among a million groups
-        for _ in range(20):
+        for _ in tracked(range(20), f"Finding channels that save {level:g}"):
             middle = (low + high) / 2
             if costs.saved(masks_at(middle)) < level:
                 low = middle
@@ -314,7 +315,8 @@ class ChannelPruningController(Controller):
         if ranking is not None:
             return masks_at(begin)
         keep = self._keep(begin, scores)
-        for index, other in enumerate(self._keep(end, scores)):
+        others = list(enumerate(self._keep(end, scores)))
+        for index, other in tracked(others, "Choosing among sets of channels"):
             tried = [*keep[:index], other, *keep[index + 1 :]]
             saved = costs.saved(self._masks(tried))
             if saved <= level if is_capped else saved >= level:

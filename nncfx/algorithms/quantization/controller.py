@@ -162,11 +162,11 @@ class QuantizationController(Controller):
         keys = (*CONTROLLER, "signed")
         check_keys(state, keys, f"The state of '{ALGORITHM}'", optional=("bits",))
         names = [one.planned.name for one in self.hooks]
-        mend = (
+        fix = (
             "Where the number of operations depends on values, as in a loop with a stop rule, "
             "pass the example_inputs used then."
         )
-        check_keys(state["signed"], names, "The table of the quantizers' signs", mend)
+        check_keys(state["signed"], names, "The table of the quantizers' signs", fix)
         if not all(isinstance(one, bool) for one in state["signed"].values()):
             raise StorageError(
                 f"The table of the quantizers' signs in the state of '{ALGORITHM}' is damaged: "

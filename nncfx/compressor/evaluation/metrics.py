@@ -159,7 +159,7 @@ def finite_metric(
     if not math.isfinite(value):
         raise ArgumentError(
             f"The metric '{metric_name(metric)}' of the {which} model is {value}, and no loss "
-            "can be computed from that. Mend the metric or the model."
+            "can be computed from that. Fix the metric or the model."
         )
     return value
 

@@ -14,7 +14,7 @@ def check_keys(
     state: Mapping[str, Any],
     expected: Collection[str],
     source: str,
-    mend: str = "",
+    fix: str = "",
     *,
     optional: Collection[str] = (),
 ) -> None:
@@ -24,7 +24,7 @@ def check_keys(
         state: The state to check.
         expected: Its keys.
         source: Description of `state`, for the message.
-        mend: A sentence with further advice.
+        fix: A sentence with further advice.
         optional: Keys that it can have too.
 
     Raises:
@@ -41,7 +41,7 @@ def check_keys(
     if missing or unexpected:
         raise StorageError(
             f"{source} does not fit: missing {missing}, unexpected {unexpected}. Load the state "
-            f"that belongs to the same config.{mend and ' '}{mend}"
+            f"that belongs to the same config.{fix and ' '}{fix}"
         )
 
 

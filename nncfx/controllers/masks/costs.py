@@ -4,8 +4,9 @@ This module has the costs of weights: multiply-accumulates and parameters.
 """
 
 import dataclasses
+import functools
 import importlib
-import math
+import operator
 from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Final, Protocol, TypeAlias, final
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 
 from nncfx.config.pruning_schedule import Budget, PruningParams
 from nncfx.controllers.base.weights import aliases, raw_parameters
-from nncfx.float64 import in_float64
 from nncfx.graph import NNCFGraph, macs
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork
@@ -33,7 +33,7 @@ class Costs(Protocol):
         """Return the fraction of the total cost that `masks` save.
 
         Args:
-            masks: By first dotted names; broadcastable to the weights.
+            masks: Bools by first dotted names; broadcastable to the weights.
         """
 
 
@@ -131,14 +131,15 @@ class WeightCosts:
         columns are removed. 0 for a model without costs.
 
         Args:
-            masks: By first dotted names; broadcastable to the weights.
+            masks: Bools by first dotted names; broadcastable to the weights.
         """
         gone = 0.0
         for name, cost in self.by_weight.items():
             own = (masks.get(name), masks.get(self.lengths.get(name, "")))
-            there = [in_float64(mask) for mask in own if mask is not None]
+            there = [mask for mask in own if mask is not None]
             if there:
-                gone += cost * (1 - float(math.prod(there[1:], start=there[0]).mean()))
+                kept = functools.reduce(operator.and_, there)
+                gone += cost * (1 - int(kept.count_nonzero()) / kept.numel())
         return gone / self.total if self.total else 0.0
 
 

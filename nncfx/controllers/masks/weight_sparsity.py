@@ -19,7 +19,7 @@ from nncfx.errors import CompressionError, shortened
 from nncfx.graph import Operation
 from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority, WeightSite
-from nncfx.tracing.calls.module_check import parametrization_mend
+from nncfx.tracing.calls.module_check import parametrization_fix
 from nncfx.tracing.hooks.store import own_parameters
 
 _LOGGER = logging.getLogger(__name__)
@@ -149,15 +149,15 @@ def weights_in_scope(
     left_out = {one.name for one in found if are_real and stored[one.name].is_complex()}
     weights = [weight for weight in found if takes(weight) and weight.name not in left_out]
     algorithm = builder.config.algorithm
-    mend = _computed(model, considered) + parametrization_mend(model)
+    fix = _computed(model, considered) + parametrization_fix(model)
     if not weights:
         raise CompressionError(
             f"{algorithm} finds no weight to work on: no {kind} lies within the scopes"
             f"{' and is real' * bool(left_out)}. Widen "
-            f"'target_scopes', or take the item out of the config.{mend}"
+            f"'target_scopes', or take the item out of the config.{fix}"
         )
-    if mend:
-        _LOGGER.warning("%s leaves alone weights that are not parameters.%s", algorithm, mend)
+    if fix:
+        _LOGGER.warning("%s leaves alone weights that are not parameters.%s", algorithm, fix)
     if left_out:
         named = ", ".join(f"'{one}'" for one in sorted(left_out))
         _LOGGER.warning("%s leaves alone complex weights: %s.", algorithm, named)
@@ -241,17 +241,29 @@ class MaskBuilder(Builder[C]):
 
 
 def warn_added_sparsity(hooks: Iterable[Insertion]) -> None:
-    """Warn about weights at the sites of `hooks` in which several algorithms zero entries."""
-    algorithms: dict[str, set[str]] = {}
+    """Warn about weights at the sites of `hooks` in which several algorithms zero entries.
+
+    Algorithms that prune channels share those of an axis of a weight that the masks of both cover.
+    """
+    algorithms: dict[tuple[str, int], set[str]] = {}
     for one in hooks:
-        if isinstance(one.site, WeightSite) and one.priority == Priority.SPARSITY:
-            algorithms.setdefault(str(one.site), set()).add(one.algorithm)
-    shared = [site for site, names in algorithms.items() if len(names) > 1]
+        for axis in _masked_axes(one):
+            algorithms.setdefault((str(one.site), axis), set()).add(one.algorithm)
+    shared = {site: names for (site, _), names in algorithms.items() if len(names) > 1}
     if shared:
         _LOGGER.warning(
             "%s work on the same weights, %s, and none knows the zeros of the others: they can "
-            "add up to more than the level of each. Keep one of them, or give each its own "
-            "weights with 'target_scopes'.",
-            ", ".join(sorted({name for site in shared for name in algorithms[site]})),
+            "add up to more than the level of each, or to that of one alone. Keep one of them, or "
+            "give each its own weights with 'target_scopes'.",
+            ", ".join(sorted(set().union(*shared.values()))),
             shortened([f"'{one}'" for one in shared]),
         )
+
+
+def _masked_axes(hook: Insertion) -> list[int]:
+    """Return the axes along which a hook zeroes a weight; one for single entries."""
+    if not isinstance(hook.site, WeightSite):
+        return []
+    if hook.priority == Priority.PRUNING and isinstance(hook.hook, MaskHook):
+        return [axis for axis, size in enumerate(hook.hook.shape) if size > 1]
+    return [0] if hook.priority == Priority.SPARSITY else []

@@ -16,7 +16,7 @@ _OPERATION: Final = (
     re.compile(r"OpOverload\(op='([\w.:]+)'"),
     re.compile(r"target=torch\.ops\.([\w.]+)"),
 )
-_MENDS: Final = {
+_FIXES: Final = {
     "transformers.grouped_mm_fallback": "Compute experts with products that ONNX has: "
     "model.set_experts_implementation('batched_mm'), before it is quantized."
 }
@@ -55,18 +55,18 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
             "holds that number as a constant. Pass dynamic_batch=False."
         )
     if operation:
-        mend = "Write it with other operations, or compute it outside of the model."
+        fix = "Write it with other operations, or compute it outside of the model."
         return ExportError(
             f"{model} cannot be exported: operation '{operation}'{where} has no ONNX form "
-            f"({reason}). {_MENDS.get(operation, mend)}"
+            f"({reason}). {_FIXES.get(operation, fix)}"
         )
     if any(type(link).__name__.startswith("GuardOnDataDependent") for link in chain):
-        mend = "Use torch.where, or torch.cond, instead of the branch."
+        fix = "Use torch.where, or torch.cond, instead of the branch."
         if "`assert " in where:
-            mend = "Remove the assertion, or run Python with -O, which leaves assertions out."
+            fix = "Remove the assertion, or run Python with -O, which leaves assertions out."
         return ExportError(
             f"{model} cannot be exported: its forward branches on the values of a tensor{where} "
-            f"({reason}). {mend}"
+            f"({reason}). {fix}"
         )
     if makes_constants(chain[-1]):
         return ExportError(

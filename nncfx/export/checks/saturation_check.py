@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MOST: Final = 64
 """The sum of two products of this number and 255 fits into 16 bits."""
-_MEND: Final = (
+_FIX: Final = (
     "Quantize with 7 bits of weights: QuantizeOptions(overflow_fix='enable'), in a config "
     "'overflow_fix': 'enable', or target='onnxruntime-avx2'."
 )
@@ -98,4 +98,4 @@ def _source(node: fx.Node) -> fx.Node:
 def warn_program_overflow(module: fx.GraphModule) -> None:
     """Warn if Inductor would compute some layers of `module` wrongly on this CPU."""
     if byte_sums_saturate():
-        warn_saturation(len(overflowing_readers(module)), "Inductor", "program", _MEND)
+        warn_saturation(len(overflowing_readers(module)), "Inductor", "program", _FIX)

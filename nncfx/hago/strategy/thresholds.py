@@ -136,7 +136,7 @@ def _of_constant(
     if not bool(magnitudes.isfinite().all()):
         raise CompressionError(
             f"The parameter '{graph.nodes[number].name}' holds NaN or infinity, and cannot be "
-            "quantized. Mend the weights."
+            "quantized. Fix the weights."
         )
     read = [one for one, edge in enumerate(graph.edges) if edge.source == number]
     by_channel = hardware.per_channel_weights and all(

@@ -103,7 +103,7 @@ def is_packed(model: nn.Module) -> bool:
     return any(isinstance(one, PackedWeight | PackedParameter) for one in model.modules())
 
 
-def codes_mend(model: nn.Module) -> str:
+def codes_fix(model: nn.Module) -> str:
     """Return a hint, after a space, if `model` has packed weights; else ""."""
     return " Its weights are codes: quantize the float model instead." if is_packed(model) else ""
 

@@ -137,7 +137,7 @@ def _check_experts(model: nn.Module, called: Mapping[str, str]) -> None:
     Raises:
         StorageError: experts are stacked in one parameter, in memory or in files of this class.
     """
-    mends = {
+    fixes = {
         "Call separate_experts before you quantize": list(stacked_experts(model)),
         "The files of this class have them in one tensor": [
             name
@@ -145,11 +145,11 @@ def _check_experts(model: nn.Module, called: Mapping[str, str]) -> None:
             if isinstance(one, SeparateExperts) and f"{name}.0.down_proj.weight" not in called
         ],
     }
-    for mend, names in mends.items():
+    for fix, names in fixes.items():
         if names:
             raise StorageError(
                 f"save_pretrained cannot write the experts '{names[0]}': next to packed layers "
-                f"transformers only reads them one by one. {mend}; nncfx.save writes all."
+                f"transformers only reads them one by one. {fix}; nncfx.save writes all."
             )
 
 

@@ -76,14 +76,14 @@ def with_saturation(plan: QuantizationPlan, graph: NNCFGraph) -> QuantizationPla
     return replace(plan, saturating=layers)
 
 
-def warn_saturation(layers: int, runtime: str, product: str, mend: str) -> None:
+def warn_saturation(layers: int, runtime: str, product: str, fix: str) -> None:
     """Warn if `runtime` computes layers wrongly on this CPU.
 
     Args:
         layers: Number of such layers; nothing is logged if it is 0.
         runtime: Name of the runtime.
         product: What it runs, such as a file or a program.
-        mend: What to do about it.
+        fix: What to do about it.
     """
     if layers:
         _LOGGER.warning(
@@ -92,5 +92,5 @@ def warn_saturation(layers: int, runtime: str, product: str, mend: str) -> None:
             runtime,
             layers,
             product,
-            mend,
+            fix,
         )

@@ -73,5 +73,5 @@ def warn_of_plan(plan: QuantizationPlan) -> None:
             told = (len(places), places[0], places[-1], reason)
             _LOGGER.warning("%d operations stay in float, from '%s' to '%s': %s", *told)
     if plan.target is not None:
-        mend = plan.target.saturation_mend
-        warn_saturation(plan.saturating, plan.target.name, "exported file", mend)
+        fix = plan.target.saturation_mend
+        warn_saturation(plan.saturating, plan.target.name, "exported file", fix)

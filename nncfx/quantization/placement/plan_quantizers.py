@@ -27,9 +27,6 @@ from nncfx.tracing import PostSite, PreSite, WeightSite
 _FOLLOWING = frozenset({*MOVEMENTS, "clip", "relu"})
 """Kinds without requests: their inputs are quantized if a reader of their output requests it."""
 
-_CONVOLUTIONS = frozenset({"conv", "conv_transpose"})
-"""Layers for which a hint at `quantize_weights` is not given."""
-
 
 def plan_quantizers(
     graph: NNCFGraph,
@@ -187,7 +184,7 @@ class _Planner:
         operands = self._operands[operation.address]
         reason = operands.problem
         if descriptor is None:
-            reason = self._no_kernel(kind, operands)
+            reason = self._no_kernel(operands)
         elif operation.address in self._ignored:
             reason = "it is in the ignored scopes"
         elif operation.address not in self._targets:
@@ -199,9 +196,9 @@ class _Planner:
             return None
         return _QuantizableOp(operation, descriptor, operands)
 
-    def _no_kernel(self, kind: str, operands: Operands) -> str:
+    def _no_kernel(self, operands: Operands) -> str:
         reason = f"{self.hardware.name} has no integer kernel for it"
-        if operands.weights and kind not in _CONVOLUTIONS:
+        if operands.weights:
             reason += "; nncfx.quantize_weights, called next, stores its weights in 8 bits"
         return reason
 

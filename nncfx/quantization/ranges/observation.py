@@ -164,11 +164,11 @@ def _shape_text(value: object) -> str:
 
 
 def warn_if_none(
-    found: Sized, what: str, needs: str, *, was_asked: bool = True, mend: str = "Leave it out."
+    found: Sized, what: str, needs: str, *, was_asked: bool = True, fix: str = "Leave it out."
 ) -> None:
     """Warn that `what` has no effect if `found` is empty: it `needs` something the model lacks.
 
-    Nothing is logged if a preset chose it (not `was_asked`). `mend` says what to do.
+    Nothing is logged if a preset chose it (not `was_asked`). `fix` says what to do.
     """
     if not found and was_asked:
-        _LOGGER.warning("%s changes nothing: the model has no %s. %s", what, needs, mend)
+        _LOGGER.warning("%s changes nothing: the model has no %s. %s", what, needs, fix)

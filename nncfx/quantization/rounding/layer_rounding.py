@@ -31,7 +31,7 @@ from nncfx.quantization.rounding.curvature import curvature
 from nncfx.quantization.rounding.gptq import round_matrix
 from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.tracing import ExampleInputs, PreSite, Site, WeightSite
-from nncfx.tracing.calls.module_check import parametrization_mend
+from nncfx.tracing.calls.module_check import parametrization_fix
 
 Rounding = Literal["gptq", "adaptive"]
 ROUNDINGS: tuple[Rounding, ...] = ("gptq", "adaptive")
@@ -83,13 +83,13 @@ def round_weights(
     found = _roundable(model, most_bits)
     needs = "linear layer or convolution of 1 or 2 axes whose weight one quantizer alone changes"
     # if a preset chose the method, warn only if the user can do something about it
-    mend = parametrization_mend(model).lstrip()
+    fix = parametrization_fix(model).lstrip()
     warn_if_none(
         found,
         f"Rounding by '{method}'",
         needs,
-        was_asked=was_asked or bool(mend),
-        mend=mend or "Leave it out.",
+        was_asked=was_asked or bool(fix),
+        fix=fix or "Leave it out.",
     )
     if not found:
         return {}

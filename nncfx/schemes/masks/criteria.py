@@ -132,6 +132,6 @@ def resolve_criterion(criterion: Criterion) -> Callable[[Tensor], Tensor]:
     """
     if not isinstance(criterion, str):
         return criterion
-    mend = " Or give a function from b x m weights of blocks to b scores."
-    require_known("criterion", criterion, sorted(CRITERIA), mend)
+    fix = " Or give a function from b x m weights of blocks to b scores."
+    require_known("criterion", criterion, sorted(CRITERIA), fix)
     return CRITERIA[criterion]

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -30,7 +31,11 @@ _FURTHEST: Final = 1.01
 """The fewest steps to the largest magnitude: beyond the threshold of 1."""
 _SHARES: Final = (-90.0, 0.0)
 """Binary logarithms of the share of a layer's squares that a bit can be worth."""
-_MOST_VALUES: Final = 1 << 12
+_MOST_STEPS: Final = 1 << 16
+"""The magnitudes of a grid: their multiples of a step of 8 bits are exact in float32."""
+_DIGITS: Final = 24
+"""Binary digits of a float32."""
+_FEW: Final = 1 << 12
 _MANY: Final = 1 << 14
 """From this number of entries on, a table of cells is used."""
 _CELLS: Final = 16
@@ -214,35 +219,34 @@ def entropy_grids(weights: Mapping[str, Tensor], bits: float) -> dict[str, Entro
 
 
 def grid_step(values: Tensor) -> float | None:
-    """Return the step of which all of `values` are exact integer multiples, or None.
+    """Return the largest step of which all of `values` are exact integer multiples, or None.
 
-    Only searched if there are few distinct values. The step of all zeros is 1.
+    None if there is none with magnitudes below 2 ** 16 steps, above which a float32 holds not
+    every multiple. The step of all zeros is 1.
+
+    Args:
+        values: Any shape, float32 or narrower.
 
     >>> grid_step(torch.tensor([0.75, -1.5, 0.0, 2.25]))
     0.75
     """
     flat = values.detach().flatten()
-    if len(flat) > _MOST_VALUES and len(_distinct(flat[:_MOST_VALUES])) > _MOST_VALUES // 2:
-        return None
-    distinct = _distinct(flat)
-    if not distinct.numel():
+    # a part of them shows at once that trained weights are on no grid
+    return _common_step(flat) if _common_step(flat[:_FEW]) is not None else None
+
+
+def _common_step(values: Tensor) -> float | None:
+    sizes = in_float64(values).abs()
+    sizes = sizes[sizes != 0]
+    if not sizes.numel():
         return 1.0
-    if distinct.numel() > _MOST_VALUES:
+    largest = float(sizes.max())
+    # the last digit of the smallest value: all values are multiples of it
+    unit = math.ldexp(1.0, math.frexp(float(sizes.min()))[1] - _DIGITS)
+    if not largest < _MOST_STEPS * unit * 2**_DIGITS:
         return None
-    gap = float(torch.cat([distinct[:1], distinct.diff()]).min())
-    for part in (1, 2, 3):
-        whole = (distinct / (gap / part)).round()
-        if torch.equal(whole * (gap / part), distinct) and float(whole.max()) < 2 * _MOST_VALUES:
-            return gap / part
-    return None
-
-
-def _distinct(values: Tensor) -> Tensor:
-    """Return the distinct magnitudes of `values` above 0, ascending, float64."""
-    ordered = ascending(in_float64(values).abs())
-    is_new = torch.ones_like(ordered, dtype=torch.bool)
-    is_new[1:] = ordered.diff() > 0
-    return ordered[is_new & (ordered > 0)]
+    step = unit * int(np.gcd.reduce((sizes / unit).long().cpu().numpy()))
+    return step if largest < _MOST_STEPS * step else None
 
 
 def _grid(sizes: Tensor, energy: float, rate: float) -> tuple[EntropyGrid, float]:
@@ -252,36 +256,56 @@ def _grid(sizes: Tensor, energy: float, rate: float) -> tuple[EntropyGrid, float
         nothing = sizes.new_zeros(TABLE + 1)
         return EntropyGrid(sizes.new_ones(()), nothing, nearest, sizes.new_zeros(())), 0.0
     # limit the step, so that a weight never becomes all zero
-    step = min(math.sqrt(6 * rate * energy / math.log(2)), float(sizes.max()) / _FURTHEST)
+    step = min(math.sqrt(6 * rate * energy / math.log(2)), float(sizes[-1]) / _FURTHEST)
     step = short_step(step)
     price = rate * energy / step**2  # per bit, in squared steps
     scale = sizes.new_tensor(step)
     steps, thresholds = sizes / scale, nearest
+    tail = _Tail.of(steps)
     for _ in range(_PASSES):
-        bits, _, _ = _lengths(steps, thresholds)
+        bits, _, _ = _lengths(steps, thresholds, tail)
         moved = nearest + (price * bits.diff() / 2).clamp(max=_WIDEST)
         thresholds = moved.cummax(0).values
-    bits, slope, total = _lengths(steps, thresholds)
+    bits, slope, total = _lengths(steps, thresholds, tail)
     return EntropyGrid(scale, bits, thresholds, slope), total
 
 
-def _lengths(steps: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor, float]:
+class _Tail(NamedTuple):
+    """The magnitudes that are rounded to nearest, because they lie beyond all thresholds.
+
+    Attributes:
+        largest: The largest of them in whole steps, or None.
+        beyond: The sum of their whole steps beyond 64, a float64 scalar.
+    """
+
+    largest: int | None
+    beyond: Tensor
+
+    @classmethod
+    def of(cls, steps: Tensor) -> "_Tail":
+        """Return the tail of magnitudes in steps, ascending."""
+        start = torch.searchsorted(steps, steps.new_tensor(TABLE + 0.5), right=True)
+        far = steps[int(start) :].round()
+        return cls(int(far[-1]) if len(far) else None, in_float64(far - TABLE).sum())
+
+
+def _lengths(steps: Tensor, thresholds: Tensor, tail: _Tail) -> tuple[Tensor, Tensor, float]:
     """Return bits of magnitudes 0 to 64, bits per step beyond, and the total bits.
 
     Args:
         steps: Magnitudes in steps, ascending.
         thresholds: As in `EntropyGrid`.
+        tail: That of `steps`.
     """
-    limits = torch.cat([thresholds, thresholds.new_tensor([TABLE + 0.5])])
-    *ends, start = torch.searchsorted(steps, limits, right=True).tolist()
-    far = steps[start:].round()
+    ends = torch.searchsorted(steps, thresholds, right=True).tolist()
     counts = in_float64(torch.tensor([0, *ends, len(steps)], device=steps.device).diff())
-    largest = int(far[-1]) if len(far) else int(counts.nonzero()[-1])
+    largest, beyond = tail
+    if largest is None:
+        largest = int(counts.nonzero()[-1])
     seen = counts + _LEAST * (torch.arange(TABLE + 1, device=counts.device) <= largest + 1)
     bits = -(seen.clamp(min=_LEAST / 2) / seen.sum()).log2()
     bits[1:] += 1  # the sign
     # the last magnitude represents all from it on, with a geometric distribution
-    beyond = in_float64(far - TABLE).sum()
     stop = counts[-1] / (counts[-1] + beyond) if counts[-1] else counts.new_ones(())
     going_on = (1 - stop).clamp(min=1e-9)
     bits[-1] -= stop.clamp(min=1e-9).log2()

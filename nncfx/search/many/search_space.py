@@ -177,5 +177,5 @@ def _check_any_succeeded(trials: Sequence[CandidateTrial]) -> None:
         raise SearchError(
             f"The first {len(trials)} trials all failed, the last one at "
             f"{dict(trials[-1].candidate)} ({trials[-1].error}), so the search has nothing to go "
-            "by. Mend the evaluation, and delete the journal if there is one."
+            "by. Fix the evaluation, and delete the journal if there is one."
         )

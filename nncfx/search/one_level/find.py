@@ -160,7 +160,7 @@ def _best_within(
     if not known:
         raise SearchError(
             f"No level up to {upper:g} could be measured, so none is the best. "
-            "Mend the evaluation; its errors were logged."
+            "Fix the evaluation; its errors were logged."
         )
     value, level = min(known, key=lambda pair: (-pair[0] if maximize else pair[0], pair[1]))
     return ObjectiveResult(level=level, value=value, evaluations=tuple(evaluations))

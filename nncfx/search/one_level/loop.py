@@ -155,7 +155,7 @@ def _check_any_succeeded(trials: Sequence[Trial], settings: SearchSettings) -> N
         raise SearchError(
             f"The first {len(tried)} trials all failed, the last one at level "
             f"{tried[-1].level:g} ({tried[-1].error}), so the search has nothing to go by. "
-            "Mend the evaluation, and delete the journal if there is one."
+            "Fix the evaluation, and delete the journal if there is one."
         )
 
 

@@ -22,7 +22,7 @@ _PLAIN: Final = (torch.Tensor, nn.Parameter)
 _HOOK: Final = "_hf_hook"
 """The attribute in which accelerate keeps the hook that fetches a module's parameters."""
 
-sharding_mend: Final = (
+sharding_fix: Final = (
     "What fully_shard (FSDP2) or tensor parallel has sharded is gathered by nncfx.wrap, "
     "create_compressed_model, quantize, strip, thin, save and load. For all else compress and "
     "train the whole model, in one process or under DistributedDataParallel, and shard what "
@@ -55,14 +55,14 @@ def require_whole(
     for name, module in named_modules(model):
         if type(module) not in known and is_fully_sharded(type(module)):
             where = f"its module '{name}' is" if name else "it is"
-            raise error(f"{kind} cannot be {done}: {where} sharded by FSDP. {sharding_mend}")
+            raise error(f"{kind} cannot be {done}: {where} sharded by FSDP. {sharding_fix}")
         known.add(type(module))
         for key, tensor in _peculiar(module):
             parameter = f"{name}.{key}" if name else key
             if is_sharded(tensor):
                 raise error(
                     f"{kind} cannot be {done}: this process holds only a part of '{parameter}', "
-                    f"a {type(tensor).__name__}. {sharding_mend}"
+                    f"a {type(tensor).__name__}. {sharding_fix}"
                 )
             if not is_only_run:
                 require_numbers(tensor, f"{kind} cannot be {done}: '{parameter}'", error)

@@ -19,13 +19,13 @@ def require_module(model: object, taker: str) -> None:
         TracingError: it is TorchScript, or has parameters without a shape.
     """
     if not isinstance(model, nn.Module):
-        mend = "the model itself"
+        fix = "the model itself"
         if isinstance(model, torch.export.ExportedProgram):
-            mend = "the module that was exported"
+            fix = "the module that was exported"
         elif isinstance(model, (str, os.PathLike)):
-            mend = f"the model first: {taker}(model, ...)"
+            fix = f"the model first: {taker}(model, ...)"
         raise ArgumentError(
-            f"{taker} takes an nn.Module, not a {type(model).__name__}. Pass {mend}."
+            f"{taker} takes an nn.Module, not a {type(model).__name__}. Pass {fix}."
         )
     if isinstance(model, torch.jit.ScriptModule):
         raise TracingError(
@@ -52,10 +52,10 @@ def require_shapes(model: nn.Module, taker: str) -> None:
             )
 
 
-def parametrization_mend(model: nn.Module) -> str:
+def parametrization_fix(model: nn.Module) -> str:
     """Return advice about weights that modules recompute in each forward; "" if there are none.
 
-    >>> parametrization_mend(nn.Linear(2, 2))
+    >>> parametrization_fix(nn.Linear(2, 2))
     ''
     """
     modules = all_modules(model)
@@ -69,7 +69,7 @@ def parametrization_mend(model: nn.Module) -> str:
         ]
         for buffer in ("weight_u", "weight_mask")
     )
-    mends = (
+    fixes = (
         (new, "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')"),
         (old, "torch.nn.utils.remove_weight_norm(module)"),
         (spectral, "torch.nn.utils.remove_spectral_norm(module)"),
@@ -78,6 +78,6 @@ def parametrization_mend(model: nn.Module) -> str:
     return "".join(
         f" A parametrization computes the weight of '{names[0]}'"
         f"{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {call} makes it a parameter."
-        for names, call in mends
+        for names, call in fixes
         if names
     )

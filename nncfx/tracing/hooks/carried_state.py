@@ -74,7 +74,7 @@ class CarriedState:
         """
         if self.owner is None:
             return
-        mend = (
+        fix = (
             "Build the model with the config of the one that was saved; to load its tensors alone "
             f"and begin a schedule again, leave out of the state what ends in '{CARRIED}'."
         )
@@ -82,9 +82,9 @@ class CarriedState:
             state: Any = read_json(bytes(_numbers(value)))
             self.owner.load_state_dict(state)
         except NNCFXError as error:
-            raise StorageError(f"{error} {mend}") from error
+            raise StorageError(f"{error} {fix}") from error
         except (ValueError, TypeError, KeyError) as error:
-            raise StorageError(f"The state of a schedule is damaged ({error}). {mend}") from error
+            raise StorageError(f"The state of a schedule is damaged ({error}). {fix}") from error
         self.is_behind = False
 
 

@@ -58,7 +58,7 @@ class HookChain:
                 raise
             raise HookError(
                 f"The hook {type(hook).__name__} at '{self.site}' fails on a tensor of shape "
-                f"{tuple(given.shape)}: {error}. {_mend(error)}"
+                f"{tuple(given.shape)}: {error}. {_fix(error)}"
             ) from error
 
     def refusal(self, hook: nn.Module, given: torch.Tensor, result: Any) -> HookError:
@@ -78,7 +78,7 @@ class HookChain:
         )
 
 
-def _mend(error: RuntimeError) -> str:
+def _fix(error: RuntimeError) -> str:
     """Return advice for the user whose hook failed with `error`."""
     if is_transformed():
         return (

@@ -19,7 +19,7 @@ from nncfx.storage.models.whole_models import (
     is_fsdp2,
     is_fully_sharded,
     is_sharded,
-    sharding_mend,
+    sharding_fix,
 )
 from nncfx.tracing.calls.model_copy import keep_class_names
 from nncfx.tracing.hooks.activation_hooks import planned_forward
@@ -44,7 +44,7 @@ class HookedModule(nn.Module):
         if is_fully_sharded(cls) and not is_fsdp2(cls):
             raise TracingError(
                 f"{cls.__name__} cannot be wrapped and sharded at once: hooks take whole weights, "
-                f"which FSDP of version 1 does not give them. {sharding_mend} "
+                f"which FSDP of version 1 does not give them. {sharding_fix} "
                 "FSDP has begun to shard this one, so build it again."
             )
         if _SPEC not in vars(cls) and cls.__module__ == parametrize.__name__:
@@ -91,7 +91,7 @@ class HookedModule(nn.Module):
         if is_sharded(param) and not is_dtensor(param):
             raise TracingError(
                 f"'{name}' of this {type(self).__name__} cannot be sharded, now that nncfx has "
-                f"wrapped it: hooks take whole weights. {sharding_mend}"
+                f"wrapped it: hooks take whole weights. {sharding_fix}"
             )
         stored = self._parameters.get(name) if name in spec_of(self).weights else None
         if param is not None and stored is not None and param.shape != stored.shape:

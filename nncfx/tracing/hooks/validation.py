@@ -133,12 +133,12 @@ def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wi
     if is_known_function(operation.function):
         return
     if not _is_at_boundary(site, wiring.places[site.address].boundary):
-        mend = "Call it in a module of its own."
+        fix = "Call it in a module of its own."
         if isinstance(site, PreSite) and site.port in operation.parameters:
-            mend = f"Hook the weight: WeightSite.of('{operation.parameters[site.port]}')."
+            fix = f"Hook the weight: WeightSite.of('{operation.parameters[site.port]}')."
         raise GraphError(
             f"'{site.address}' calls '{operation.function}', which is not a function of torch by "
-            f"that name, and cannot be hooked. {mend}"
+            f"that name, and cannot be hooked. {fix}"
         )
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from nncfx.errors import TracingError
 from nncfx.storage.models.sharded_models import like_shards, whole
-from nncfx.storage.models.whole_models import is_dtensor, is_offloaded, sharding_mend
+from nncfx.storage.models.whole_models import is_dtensor, is_offloaded, sharding_fix
 from nncfx.tracing.hooks.activation_hooks import uncounted
 from nncfx.tracing.hooks.chain import carried
 from nncfx.tracing.hooks.hooked_reads import are_hooked
@@ -70,7 +70,7 @@ def raise_replacing(module: nn.Module, name: str) -> None:
         f"'{name}' of this {type(module).__name__} can be neither deleted nor computed from other "
         "tensors, now that nncfx has wrapped it. Apply parametrizations, weight norm and torch's "
         "pruning before nncfx.wrap, or to what nncfx.strip(model) returns. FSDP cannot shard it: "
-        f"{sharding_mend[0].lower()}{sharding_mend[1:]}"
+        f"{sharding_fix[0].lower()}{sharding_fix[1:]}"
     )
 
 

@@ -134,7 +134,7 @@ def test_no_image_is_an_error() -> None:
     ],
 )
 def test_faults_of_the_config_are_told(params: dict[str, object], message: str) -> None:
-    """What cannot be is refused with the reason or the mend."""
+    """What cannot be is refused with the reason or the fix."""
     item = {"algorithm": "filter_pruning", "params": params}
     with pytest.raises(ConfigError, match=message):
         create_compressed_model(net(), {"compression": item}, IMAGES)

@@ -340,6 +340,16 @@ def test_a_target_of_macs_scores_the_weights_once(monkeypatch: pytest.MonkeyPatc
     assert len(calls) == 1
 
 
+def test_the_search_for_macs_shows_its_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controller = applied(pruning_flops_target=0.3, prune_first_conv=True)
+    assert "save" not in capsys.readouterr().err  # no terminal
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    controller.level = 0.25
+    assert "Finding channels that save 0.25" in capsys.readouterr().err
+
+
 def test_macs_out_of_reach_are_said_at_once() -> None:
     with pytest.raises(CompressionError, match=r"can save at most 0\.\d+ of the multiply-acc"):
         applied(pruning_flops_target=0.9)

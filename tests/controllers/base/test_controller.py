@@ -322,7 +322,7 @@ def test_masks_of_the_same_level_may_come_without_a_schedule() -> None:
     assert again.level == pytest.approx(0.1, abs=0.01)
 
 
-def test_the_state_of_another_schedule_is_an_error_with_the_mend() -> None:
+def test_the_state_of_another_schedule_is_an_error_with_the_fix() -> None:
     _, model = sparse(item={"algorithm": "magnitude_sparsity", "params": {"schedule": "adaptive"}})
     again, resumed = sparse()
     with pytest.raises(RuntimeError, match="Build the model with the config of the one"):

@@ -215,3 +215,41 @@ def test_zeros_of_several_algorithms_that_add_up_are_told(
         nncfx.create_compressed_model(model, {"compression": both}, torch.randn(2, 8, 1))
     told = "magnitude_sparsity, nm_sparsity work on the same weights, '2.weight', and none"
     assert (told in caplog.text) is is_told
+
+
+@pytest.mark.parametrize(
+    ("scope", "other", "told"),
+    [
+        ("", "structure_pruning", "'0.weight', '0.bias', '2.weight' and 8 more"),
+        ("", "neuron_pruning", "'5.weight', '5.bias', '7.weight'"),
+        ("Conv", "neuron_pruning", ""),  # its rows of a linear layer are not the filters' columns
+        ("", "branch_pruning", "'3.first.weight', '3.second.weight', '3.first.bias'"),
+    ],
+)
+def test_channels_that_several_algorithms_remove_are_told(
+    scope: str, other: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 16, 1), nn.ReLU(), nn.Conv2d(16, 16, 1), Branch(), nn.Flatten()),
+        *(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)),
+    )
+    params = {"prune_first_conv": True, "align": 1}
+    filters = {"algorithm": "filter_pruning", "params": params, "target_scopes": f"{{re}}{scope}"}
+    both = [filters, {"algorithm": other}]
+    with caplog.at_level(logging.WARNING, logger="nncfx"):
+        nncfx.create_compressed_model(model, {"compression": both}, torch.randn(2, 3, 1, 1))
+    said = [one for one in caplog.messages if "work on the same weights" in one]
+    assert len(said) == bool(told)
+    names = ", ".join(sorted(["filter_pruning", other]))
+    assert all(f"{names} work on the same weights, {told}" in one for one in said)
+
+
+class Branch(nn.Module):
+    """A residual block of two convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(16, 16, 1), nn.Conv2d(16, 16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(self.first(x).relu())

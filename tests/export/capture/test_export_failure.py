@@ -1,4 +1,4 @@
-"""A failure of torch's exporter becomes one paragraph: what, where, why, and the mend."""
+"""A failure of torch's exporter becomes one paragraph: what, where, why, and the fix."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ from nncfx.export import export_onnx
 from nncfx.export.capture.export_failure import as_export_error
 from nncfx.tracing.calls import call_numbers
 
-MEND = (
+FIX = (
     ". Change that part of its forward; where an open axis is at fault, call nncfx.export_onnx "
     "without it in dynamic_axes, or with dynamic_batch=False."
 )
@@ -42,7 +42,7 @@ def test_the_line_of_the_model_is_given() -> None:
     text = str(as_export_error(error, model="Net"))
     assert text == (
         "Net cannot be exported at /a/net.py:12 in forward, `x = x.foo()`: RuntimeError: it failed"
-        + MEND
+        + FIX
     )
 
 
@@ -62,12 +62,12 @@ def test_it_is_not_a_line_of_the_hooks_around_the_model_s_own() -> None:
 
 def test_a_failure_without_a_text_is_still_a_sentence() -> None:
     text = str(as_export_error(ValueError(), model="Net"))
-    assert text == "Net cannot be exported: ValueError: no reason given" + MEND
+    assert text == "Net cannot be exported: ValueError: no reason given" + FIX
 
 
 def test_colours_of_the_terminal_are_taken_out() -> None:
     text = str(as_export_error(ValueError("\x1b[96mThis is step 1/3\x1b[0m"), model="Net"))
-    assert text == "Net cannot be exported: ValueError: This is step 1/3" + MEND
+    assert text == "Net cannot be exported: ValueError: This is step 1/3" + FIX
 
 
 class Modulated(nn.Module):
@@ -163,14 +163,14 @@ class Asserting(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("model", "mend"),
+    ("model", "fix"),
     [
         (Branching(), r"`return x if x\.sum\(\) > 0 else -x` .* Use torch\.where, or torch\.cond"),
         (Asserting(), r"`assert x\.isfinite\(\)\.all\(\)` .* Remove the assertion, or run Python"),
     ],
 )
-def test_what_reads_a_value_is_told_with_its_mend(
-    model: nn.Module, mend: str, tmp_path: Path
+def test_what_reads_a_value_is_told_with_its_fix(
+    model: nn.Module, fix: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ExportError, match=f"branches on the values of a tensor .*{mend}"):
+    with pytest.raises(ExportError, match=f"branches on the values of a tensor .*{fix}"):
         export_onnx(model, tmp_path / "reading.onnx", torch.ones(2, 3))

@@ -1,4 +1,4 @@
-"""A file, or a program, that the CPU at hand would compute wrongly is told, and the mends help."""
+"""A file, or a program, that the CPU at hand would compute wrongly is told, and the fixes help."""
 
 import logging
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_weights_alone_overflow_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "mend"),
+    ("target", "fix"),
     [
         ("onnxruntime", "'session.x64quantprecision'"),
         ("onnxruntime_avx2", "or target='onnxruntime-avx2'"),
@@ -67,7 +67,7 @@ def test_it_is_told_where_the_cpu_saturates_and_the_target_runs_there(
     caplog: pytest.LogCaptureFixture,
     saturates: bool,
     target: str,
-    mend: str,
+    fix: str,
 ) -> None:
     monkeypatch.setattr(PLAN, lambda: False)  # quantized on another CPU
     monkeypatch.setattr(CHECK, lambda: saturates)
@@ -75,9 +75,9 @@ def test_it_is_told_where_the_cpu_saturates_and_the_target_runs_there(
     with caplog.at_level(logging.WARNING, logger="nncfx"):
         export_onnx(model, tmp_path / "m.onnx", x, target)
     told = [one.getMessage() for one in caplog.records if "VNNI" in one.getMessage()]
-    assert len(told) == (saturates and bool(mend))
+    assert len(told) == (saturates and bool(fix))
     assert all(
-        mend in one and "of 2 layers" in one and "overflow_fix='enable'" in one for one in told
+        fix in one and "of 2 layers" in one and "overflow_fix='enable'" in one for one in told
     )
 
 
@@ -101,7 +101,7 @@ def test_what_was_told_when_it_was_quantized_is_not_told_again_for_the_same_targ
     ("runtime", "fix"),
     [("onnxruntime", "disable"), ("onnxruntime", "enable"), ("openvino", "enable")],
 )
-def test_on_every_cpu_each_mend_gives_what_is_simulated(
+def test_on_every_cpu_each_fix_gives_what_is_simulated(
     tmp_path: Path, runtime: str, fix: OverflowFix
 ) -> None:
     pytest.importorskip(runtime)

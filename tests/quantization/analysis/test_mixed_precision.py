@@ -128,7 +128,7 @@ def test_the_text_names_every_weight_with_what_each_width_costs() -> None:
         ({"trials": 0}, "2 widths and 1 trial"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_with_the_mend(changes: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_asked_is_refused_with_the_fix(changes: dict[str, Any], said: str) -> None:
     given = {"budget": Bytes(1000), **changes}
     with pytest.raises(ArgumentError, match=said):
         quantize_mixed(network(), [DATA], **given)

@@ -116,19 +116,19 @@ def has_vnni(monkeypatch: pytest.MonkeyPatch, has: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "mend"),
+    ("target", "fix"),
     [
         ("onnxruntime", "Let the session have the config entry"),
         ("openvino", "OpenVINO has no setting for it"),
     ],
 )
 def test_sums_that_do_not_fit_are_told_once_when_grids_are_chosen(
-    monkeypatch: pytest.MonkeyPatch, told: Told, target: str, mend: str
+    monkeypatch: pytest.MonkeyPatch, told: Told, target: str, fix: str
 ) -> None:
     has_vnni(monkeypatch, False)
     (message,) = told(target, None)
     assert "the sums of 2 layers with 8 bits of weights" in message
-    assert mend in message
+    assert fix in message
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,21 @@ def test_what_is_padded_is_quantized_where_the_filling_is_on_the_grid(
     assert site == ("Function/pad_0|OUTPUT0" if behind else "Function/exp_0|OUTPUT0")
 
 
+def test_weights_of_convolutions_can_be_stored_in_bytes_where_none_is_computed_in_integers() -> (
+    None
+):
+    bare = Hardware(name="bare", operations={"linear": CPU.descriptors("linear")})
+    plan = planned(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 4, 3)), bare)
+    reason = (
+        "bare has no integer kernel for it; nncfx.quantize_weights, called next, stores its "
+        "weights in 8 bits"
+    )
+    assert [(one.kind, one.reason) for one in plan.float_operations] == [
+        ("conv", reason),
+        ("conv_transpose", reason),
+    ]
+
+
 def test_a_float_reader_beside_a_quantized_one_keeps_its_tensor() -> None:
     hardware = Hardware(name="bare", operations={"linear": CPU.descriptors("linear")})
 
@@ -461,13 +476,13 @@ def test_of_a_recurrent_layer_only_the_weights_are_integers_and_that_is_told() -
     assert len({one.name for one in plan.quantizers}) == 4
     assert [one.role for one in plan.quantizers if one.tensors] == ["activation"]  # of the linear
     without = "has no integer kernel for it"
-    mend = "nncfx.quantize_weights, called next, stores its weights in 8 bits"
+    fix = "nncfx.quantize_weights, called next, stores its weights in 8 bits"
     assert [(one.kind, one.reason) for one in plan.float_operations] == [
         ("recurrent", f"onnxruntime {without}; its weights are stored as int8 anyway")
     ]
     other = planned(recurrent(), hardware_named("tensorrt"), inputs=torch.ones(3, 2, 4))
     assert [(one.kind, one.reason) for one in other.float_operations] == [
-        ("recurrent", f"tensorrt {without}; {mend}")
+        ("recurrent", f"tensorrt {without}; {fix}")
     ]
 
 

@@ -130,7 +130,7 @@ def test_a_change_that_finds_nothing_says_so(
     assert f"{what}: the model has no " in caplog.text
 
 
-def test_a_rounding_of_a_presets_own_choice_tells_what_can_be_mended_alone(
+def test_a_rounding_of_a_presets_own_choice_tells_what_can_be_fixed_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     x = torch.ones(2, 3)
@@ -184,7 +184,7 @@ def test_a_forward_that_differentiates_is_calibrated() -> None:
     assert torch.allclose(found, model(INPUTS), atol=0.02)
 
 
-def test_probes_below_torchs_function_transforms_are_refused_with_the_mend() -> None:
+def test_probes_below_torchs_function_transforms_are_refused_with_the_fix() -> None:
     class Jacobian(Slope):
         def forward(self, x: Tensor) -> Tensor:
             return torch.func.vmap(torch.func.jacrev(self.layer))(x)

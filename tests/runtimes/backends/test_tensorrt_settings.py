@@ -1,4 +1,4 @@
-"""Settings of a TensorRT build: read from text, or refused with the mend."""
+"""Settings of a TensorRT build: read from text, or refused with the fix."""
 
 import pytest
 

@@ -105,6 +105,11 @@ def test_steps_are_found_where_there_are_any() -> None:
     assert grid_step(integers * 0.0859375) == 0.0859375
     assert grid_step(torch.tensor([4.0, 6.0, 9.0])) == 1.0  # the smallest gap is 2
     assert grid_step(torch.zeros(3)) == 1.0
+    assert grid_step(torch.arange(60_000) * 0.0859375) == 0.0859375
+    assert grid_step(torch.arange(70_000) * 0.0859375) is None  # 2^16 steps
+    assert grid_step(torch.tensor([1.0, torch.inf])) is None
+    assert grid_step(torch.tensor([1.0, torch.nan])) is None
+    assert grid_step(torch.tensor([3e-45, 1e-45])) == 2**-149  # the smallest float32
     assert grid_step(WEIGHTS["a"]) is None
     assert grid_step(WEIGHTS["b"][0]) is None
 

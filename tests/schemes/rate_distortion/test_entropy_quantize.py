@@ -26,6 +26,18 @@ def test_the_level_is_the_share_of_a_float32s_bits_that_is_saved() -> None:
     assert torch.equal(model[0].bias, before[0].bias)
 
 
+def test_weights_on_grids_of_thousands_of_steps_stay() -> None:
+    """Fitted anew, grids for these would have other steps."""
+    generator = torch.Generator().manual_seed(39)
+    once = nn.Sequential(nn.Linear(80, 160), nn.Linear(160, 130))
+    for parameter in once.parameters():
+        parameter.data.normal_(0, 0.3, generator=generator)
+    EntropyQuantize(12.8).compress(once, 0.0)
+    twice = copy.deepcopy(once)
+    EntropyQuantize(12.8).compress(twice, 0.0)
+    assert all(map(torch.equal, once.parameters(), twice.parameters()))
+
+
 def test_bits_out_of_range_are_refused() -> None:
     with pytest.raises(ArgumentError, match="bits is 0"):
         EntropyQuantize(bits=0)

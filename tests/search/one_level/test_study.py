@@ -1,4 +1,4 @@
-"""The journal: what it keeps, refuses and mends."""
+"""The journal: what it keeps, refuses and fixes."""
 
 import json
 import logging

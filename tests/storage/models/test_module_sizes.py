@@ -194,7 +194,7 @@ def test_integers_of_the_users_modules_fall_and_never_rise() -> None:
     assert not hasattr(dense, "unknown")
 
 
-def test_a_part_that_was_wrapped_for_checkpoints_is_named_with_the_mend() -> None:
+def test_a_part_that_was_wrapped_for_checkpoints_is_named_with_the_fix() -> None:
     wrapped = nn.Sequential(checkpoint_wrapper(nn.Linear(2, 2)), nn.ReLU())
     plain = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     told = r"'0' was in torch's checkpoint_wrapper .* wrap it, too"

@@ -66,7 +66,7 @@ def test_a_benchmark_takes_paths_and_modules() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
 @pytest.mark.parametrize(
-    ("normed", "mend"),
+    ("normed", "fix"),
     [
         (nn.utils.parametrizations.weight_norm, "parametrize.remove_parametrizations"),
         (nn.utils.weight_norm, "torch.nn.utils.remove_weight_norm"),
@@ -75,10 +75,10 @@ def test_a_benchmark_takes_paths_and_modules() -> None:
     ],
 )
 def test_computed_weights_are_told_with_what_makes_parameters_of_them(
-    normed: Callable[[nn.Module], nn.Module], mend: str, caplog: pytest.LogCaptureFixture
+    normed: Callable[[nn.Module], nn.Module], fix: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     model, item = nn.Sequential(normed(nn.Linear(4, 2))), {"algorithm": "magnitude_sparsity"}
-    told = rf"A parametrization computes the weight of '0': .*{mend}"
+    told = rf"A parametrization computes the weight of '0': .*{fix}"
     with pytest.raises(CompressionError, match=told):
         nncfx.create_compressed_model(model, {"compression": item}, INPUTS)
     with pytest.raises(GraphError, match=told):

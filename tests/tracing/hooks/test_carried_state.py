@@ -123,7 +123,7 @@ def test_the_length_stays_while_the_state_grows_a_little() -> None:
     ],
     ids=["floats", "matrix", "json", "utf8", "deep", "number", "other", "text"],
 )
-def test_a_state_that_is_none_is_refused_with_the_mend(value: object) -> None:
+def test_a_state_that_is_none_is_refused_with_the_fix(value: object) -> None:
     model, counter, carried = carrying(7)
     with pytest.raises(StorageError, match="leave out of the state what ends in '_extra_state'"):
         carried.take(value)
