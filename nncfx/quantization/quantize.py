@@ -19,7 +19,11 @@ from nncfx.quantization.grid.plan import QuantizationPlan
 from nncfx.quantization.harmful_storage import without_harmful_storage
 from nncfx.quantization.options import Methods, Preset, QuantizeOptions, preset_requests, resolved
 from nncfx.quantization.packing.pack_weights import codes_fix
-from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
+from nncfx.quantization.placement.insertions import (
+    insert_quantizers,
+    place_quantizers,
+    without_hooks,
+)
 from nncfx.quantization.placement.placement_options import SpecRequest
 from nncfx.quantization.placement.plan_model import plan_model, warn_of_plan
 from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
@@ -245,7 +249,16 @@ def _quantize(
     set_weight_ranges(model, hooks, methods.weight_range_of)
     noting = noting_means(model) if methods.correct_biases else nullcontext()
     with noting as means:
-        calibrate(model, hooks, in_parts(model, inputs), lambda _: methods.activation_range)
+        masked = calibrate(
+            model, hooks, in_parts(model, inputs), lambda _: methods.activation_range
+        )
+    if masked:
+        _LOGGER.warning(
+            "%d activations stay in float, the first '%s': numbers in place of infinity, as masks "
+            "add, pass them and would leave no steps for others.",
+            *(len(masked), masked[0].planned.name),
+        )
+        hooks = without_hooks(hooks, masked)
     insert_quantizers(model, hooks)
     rounding = methods.rounding_for(plan)
     exact: dict[str, Tensor] = {}

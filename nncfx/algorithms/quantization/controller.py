@@ -20,7 +20,7 @@ from nncfx.algorithms.quantization.statistics import (
 )
 from nncfx.controllers import CompressionStage, Controller
 from nncfx.controllers.base.states import CONTROLLER, check_keys
-from nncfx.errors import StorageError, shortened
+from nncfx.errors import CompressionError, StorageError, shortened
 from nncfx.network import NNCFNetwork
 from nncfx.operators import OTHER
 from nncfx.quantization import Quantizer
@@ -59,7 +59,9 @@ class QuantizationController(Controller):
         ranges = ranges_of_config(self.config, self.model.nncf.graph)
         set_weight_ranges(self.model, self.hooks, ranges)
         if not self.config.calibration_samples:
-            calibrate(self.model, self.hooks, [self.model.nncf.example_inputs], ranges)
+            _require_ranges(
+                calibrate(self.model, self.hooks, [self.model.nncf.example_inputs], ranges)
+            )
 
     @override
     def calibrate(self, batches: Iterable[Any]) -> None:
@@ -67,13 +69,13 @@ class QuantizationController(Controller):
 
         Raises:
             ArgumentError: there is no batch, or a batch has an unknown form.
-            CompressionError: an activation is NaN or infinite.
+            CompressionError: an activation is NaN, or infinite as masks are.
         """
         assert isinstance(self.model, NNCFNetwork)  # noqa: S101 (a controller handles one)
         samples = max(self.config.calibration_samples, 1)
         inputs = calibration_inputs(batches, self.model, samples)
         ranges = ranges_of_config(self.config, self.model.nncf.graph)
-        calibrate(self.model, self.hooks, inputs, ranges)
+        _require_ranges(calibrate(self.model, self.hooks, inputs, ranges))
 
     @override
     def _epoch_begun(self, epoch: int) -> None:
@@ -192,6 +194,17 @@ class QuantizationController(Controller):
                 "%s. Build the model with the config of the one that was saved.",
                 shortened(other, 1),
             )
+
+
+def _require_ranges(masked: Sequence[Quantizer]) -> None:
+    """Refuse activations that reach numbers in place of infinity: training them makes NaN."""
+    if masked:
+        named = [one.planned.tensors[0][0] for one in masked if one.planned.tensors]
+        raise CompressionError(
+            f"Numbers in place of infinity, as masks add, pass {len(masked)} activations, the "
+            f"first '{masked[0].planned.name}', so their grids would have no steps for others. "
+            f"Leave them in float: add {shortened(named, 8)} to ignored_scopes."
+        )
 
 
 def _called(operation: FloatOperation) -> str:

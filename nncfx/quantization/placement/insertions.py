@@ -1,6 +1,6 @@
 """Insert the quantizers of a plan into a model, and find the plans of a model."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from torch import nn
@@ -70,6 +70,16 @@ def _check_unquantized(model: NNCFNetwork, quantizers: Iterable[PlannedQuantizer
                 f"model.nncf.remove('{before.algorithm}') first, or leave such layers to it with "
                 "ignored_scopes."
             )
+
+
+def without_hooks(hooks: Sequence[Quantizer], removed: Collection[Quantizer]) -> list[Quantizer]:
+    """Return the hooks of one plan without those in `removed`, which their plan loses as well."""
+    kept = [one for one in hooks if one not in removed]
+    planned = tuple(one.planned for one in kept)
+    plans = [replace(one.plan, quantizers=planned) for one in kept if one.plan is not None]
+    for number, hook in enumerate(kept):
+        hook.plan, hook.number = plans[0], number
+    return kept
 
 
 def insertions_of(hooks: Sequence[Quantizer]) -> list[Insertion]:

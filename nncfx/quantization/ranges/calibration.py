@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,8 @@ from nncfx.storage.models.sharded_models import is_distributed
 from nncfx.tracing import ExampleInputs, Site
 
 _Batch = TypeVar("_Batch")
+_INSTEAD_OF_INFINITY: Final = 1e9
+"""From here on, activations stand for infinity: -1e9 and the smallest float32 are usual."""
 RangeOf = Callable[[PlannedQuantizer], RangeRequest]
 
 
@@ -68,11 +70,15 @@ def calibrate(
     hooks: Iterable[Quantizer],
     batches: Iterable[ExampleInputs],
     range_of: RangeOf,
-) -> None:
+) -> list[Quantizer]:
     """Run `model` on `batches` and set the ranges of the activation quantizers among `hooks`.
 
     The model runs once on each batch, in evaluation mode and with its quantizers switched off.
     With `torch.distributed`, each process runs its own data and all get the same ranges.
+
+    Returns:
+        Quantizers that get no range, because numbers in place of infinity pass them, as masks
+        add: a grid that covers these has no steps for other numbers.
 
     Raises:
         ArgumentError: there is no batch.
@@ -92,8 +98,12 @@ def calibrate(
     with in_float(wanted), probing(model, notes):
         run_batches(model, tracked(batches, "calibrating"))
     statistics = _of_all_processes(statistics)
+    masked = []
     for one, statistic, request in zip(wanted, statistics, requests, strict=True):
-        _settle(one, statistic, request)
+        if _is_masked(statistic):
+            masked.append(one)
+        else:
+            _settle(one, statistic, request)
     zero = [
         f"'{one.planned.name}'"
         for one, statistic in zip(wanted, statistics, strict=True)
@@ -107,6 +117,13 @@ def calibrate(
             "that was pruned whole leaves one, which ONNX files do without).",
             stacklevel=3,
         )
+    return masked
+
+
+def _is_masked(statistic: TensorStatistic) -> bool:
+    if statistic.is_empty or statistic.has_nan:
+        return False
+    return bool((torch.maximum(-statistic.low, statistic.high) >= _INSTEAD_OF_INFINITY).any())
 
 
 def _is_zero(statistic: TensorStatistic) -> bool:

@@ -4,7 +4,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -19,6 +19,9 @@ from nncfx.tracing.calls.devices import device_of
 from nncfx.tracing.calls.input_specs import inputs_from
 from nncfx.tracing.calls.inputs import as_call, own_tensors
 from nncfx.tracing.calls.preservation import preserved
+
+_MASK_AXES: Final = 2
+"""Number of axes of a mask: batch and position."""
 
 
 def call_counts(model: NNCFNetwork) -> dict[str, int]:
@@ -48,8 +51,8 @@ def wrapped(
 ) -> NNCFNetwork:
     """Return `model`, wrapped in place with inputs like those of the model in the file.
 
-    If its calls differ from those of that model, it is run once and traced again, for caches that
-    a forward fills.
+    If its calls differ from those of that model, it is traced again: with padding, as models read
+    a mask only where it masks something, and then after one run, for caches that a forward fills.
 
     Raises:
         ArgumentError: example inputs are needed.
@@ -61,8 +64,14 @@ def wrapped(
     if not _others(network, wanted):
         return network
     inputs = network.nncf.example_inputs
-    args, kwargs = own_tensors(as_call(inputs))
     unwrap(network)
+    if example_inputs is None:
+        with suppress(TracingError):
+            network = _wrapped(model, stored, _padded(inputs))
+            if not _others(network, wanted):
+                return network
+            unwrap(network)
+    args, kwargs = own_tensors(as_call(inputs))
     with torch.no_grad(), preserved(model):
         model(*args, **kwargs)
     return _wrapped(model, stored, inputs)
@@ -141,6 +150,20 @@ def _made_for(
     inputs = inputs_from(description, device_of(model), noise=noise)
     fitting: ExampleInputs = pytree.tree_map_only(torch.Tensor, cast, inputs)
     return fitting
+
+
+def _padded(inputs: ExampleInputs) -> ExampleInputs:
+    """Return `inputs` with zeros in the last column of tensors that may be masks."""
+
+    def masked(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_floating_point() or tensor.ndim < _MASK_AXES:
+            return tensor
+        tensor = tensor.clone()
+        tensor[..., -1:] = 0
+        return tensor
+
+    result: ExampleInputs = pytree.tree_map_only(torch.Tensor, masked, inputs)
+    return result
 
 
 def listed(structure: Mapping[str, Any], name: str) -> Sequence[Any]:

@@ -62,6 +62,34 @@ def test_a_cache_that_was_empty_is_told_of_where_it_is_full(tmp_path: Path) -> N
         nncfx.load(tmp_path / "model.safetensors", cached(is_warm=True))
 
 
+class Padded(nn.Module):
+    """Reads its mask only if something is masked, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.last = nn.LayerNorm(4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x)
+        if not mask.all():
+            x = x * mask[:, :, None]
+        return self.last(x[torch.arange(2), 0])
+
+
+@pytest.mark.parametrize("masked", [0, 1, 3])
+def test_a_model_that_was_traced_with_padding_needs_no_example_inputs(
+    tmp_path: Path, masked: int
+) -> None:
+    torch.manual_seed(0)
+    mask = torch.ones(2, 5, dtype=torch.long)
+    mask[1, 5 - masked :] = 0
+    inputs = {"x": torch.randn(2, 5, 4), "mask": mask}
+    quantized = nncfx.quantize(Padded().eval(), [inputs])
+    nncfx.save(tmp_path / "model.safetensors", quantized)
+    _, loaded = nncfx.load(tmp_path / "model.safetensors", Padded().eval())
+    assert torch.equal(loaded(**inputs), quantized(**inputs))
+
+
 def test_only_functions_with_hooks_are_counted_and_no_only_call_of_a_scope() -> None:
     model = nncfx.wrap(cached(is_warm=False), X)
     for address in ("Cached/__mul___1", "Cached/Linear[first]/linear_0"):
