@@ -16,7 +16,6 @@ from nncfx.errors import ArgumentError, GraphError
 from nncfx.quantization.grid.fake_quantize import fake_quantize
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
-from nncfx.quantization.rounding.adaptive_rounding import per_element
 from nncfx.quantization.weight_only import quantize_weights
 from nncfx.runtimes import integer_kernels
 from onnx_files import run_file
@@ -327,10 +326,6 @@ def test_groups_in_columns_are_the_groups_of_the_transposed_matrix() -> None:
     zeros = torch.zeros(8)
     by_column = fake_quantize(weight, steps, zeros, spec.replace(columns=True))
     torch.testing.assert_close(by_column.T, fake_quantize(weight.T, steps, zeros, spec))
-    torch.testing.assert_close(
-        per_element(steps, weight, spec.replace(columns=True)).T,
-        per_element(steps, weight.T, spec),
-    )
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -25,8 +25,7 @@ from nncfx.quantization.ranges.observation import (
     run_batches,
     warn_if_none,
 )
-from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
-from nncfx.quantization.rounding.block_reconstruction import reconstruct_blocks
+from nncfx.quantization.rounding.block_reconstruction import RoundingSettings, reconstruct_blocks
 from nncfx.quantization.rounding.curvature import curvature
 from nncfx.quantization.rounding.gptq import round_matrix
 from nncfx.quantization.rounding.input_moments import input_moments

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import QuantizeOptions, Quantizer, quantize
-from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
-from nncfx.quantization.rounding.block_reconstruction import reconstruct_blocks
+from nncfx.quantization.rounding.block_reconstruction import RoundingSettings, reconstruct_blocks
 
 LAYERS = ("0", "3", "6", "11")
 
@@ -124,3 +124,9 @@ def test_it_tells_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
         learned(steps=2)
     assert "Block 1 of 2, '0' (2 layers)" in caplog.text
     assert "Block 2 of 2, '6' (2 layers)" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["steps", "batch", "lr"])
+def test_a_setting_that_is_not_positive_is_refused(name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"{name} is 0; it must be positive"):
+        RoundingSettings(**{name: 0})

@@ -11,7 +11,7 @@ from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.preparation.layer_chains import find_layers
 from nncfx.quantization.rounding import layer_rounding
-from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
+from nncfx.quantization.rounding.block_reconstruction import RoundingSettings
 from nncfx.quantization.rounding.gptq import gptq
 from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.quantization.rounding.layer_rounding import ROUNDINGS, Rounding, round_weights
