@@ -12,7 +12,8 @@ from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.preparation.layer_chains import find_layers
 from nncfx.quantization.rounding import layer_rounding
 from nncfx.quantization.rounding.block_reconstruction import RoundingSettings
-from nncfx.quantization.rounding.gptq import gptq
+from nncfx.quantization.rounding.curvature import curvature
+from nncfx.quantization.rounding.gptq import round_matrix
 from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.quantization.rounding.layer_rounding import ROUNDINGS, Rounding, round_weights
 from nncfx.quantization.weight_only import quantize_weights
@@ -113,8 +114,9 @@ def test_errors_of_a_wide_layer_are_made_up_for_within_parts_of_its_inputs(
         if group is not None:
             groups = slice(start // group, (start + width) // group)
             scale, zero = (one.view(6, 5)[:, groups].reshape(-1) for one in (scale, zero))
-        expected = gptq(weight[:, part].contiguous(), seen.T @ seen, scale, zero, hook.spec)
-        assert torch.equal(model.get_parameter("0.weight")[:, part], expected)
+        known = curvature(seen.T @ seen)
+        expected = round_matrix(weight[:, part].contiguous(), known, scale, zero, hook.spec)
+        assert torch.equal(model.get_parameter("0.weight")[:, part], expected.values)
 
 
 def test_filters_of_groups_are_rounded_in_parts_too(monkeypatch: pytest.MonkeyPatch) -> None:
