@@ -34,7 +34,7 @@ from nncfx.runtimes.protocol.engine_cache import kept_engine
 from nncfx.storage import TensorFile, deep_compression, pack_safetensors, unpack_safetensors
 from nncfx.storage.codecs.byte_reader import ByteReader
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
-from nncfx.storage.codecs.symbol_stream import decode_symbols, encode_symbols
+from nncfx.storage.codecs.symbol_stream import encode_symbols, open_symbols
 from nncfx.storage.codecs.tensor_codecs import CODECS, encode_words
 from nncfx.storage.context_coding.values import CONTEXT_CODECS
 from nncfx.storage.formats.container import Contents, pack, read_header, read_tensors
@@ -103,7 +103,7 @@ def stream_rows(choice: int, size: int) -> list[TensorRow]:
 def symbols(choice: int, data: bytes) -> None:
     """Read `data` as a symbol stream."""
     count = COUNTS[choice % len(COUNTS)]
-    assert decode_symbols(ByteReader(data), count).size == count  # noqa: S101 (what is promised)
+    assert open_symbols(ByteReader(data), count).read(count).size == count  # noqa: S101 (what is promised)
 
 
 @contextlib.contextmanager

@@ -15,12 +15,7 @@ from nncfx.quantization.blocks.one_shot_pruning import PruningSettings, prune_bl
 from nncfx.quantization.budgets import Bytes, Points
 from nncfx.quantization.checkpoints.gguf_file import write_gguf
 from nncfx.quantization.checkpoints.quantize_checkpoint import quantize_checkpoint
-from nncfx.quantization.grid.fake_quantize import (
-    fake_quantize,
-    qparams_from_range,
-    qparams_from_threshold,
-    range_of,
-)
+from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range, range_of
 from nncfx.quantization.grid.plan import FloatOperation, PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.grid.spec import FLOAT8_MAX, QuantizerSpec
@@ -37,7 +32,7 @@ from nncfx.quantization.preparation.separate_experts import separate_experts
 from nncfx.quantization.preparation.smooth_quant import smooth_layers
 from nncfx.quantization.quantize import quantize
 from nncfx.quantization.ranges.range_estimation import RangeRequest
-from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings, adaptive_rounding
+from nncfx.quantization.rounding.block_reconstruction import RoundingSettings
 from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.quantization.simulation.integer_arithmetic import SIGMOID_STEPS, integer_arithmetic
 from nncfx.quantization.weight_only import quantize_weights
@@ -64,7 +59,6 @@ __all__ = [
     "RoundingSettings",
     "SpecRequest",
     "WeightSettings",
-    "adaptive_rounding",
     "correct_biases",
     "equalize_layers",
     "fake_quantize",
@@ -74,7 +68,6 @@ __all__ = [
     "plan_quantizers",
     "prune_blocks",
     "qparams_from_range",
-    "qparams_from_threshold",
     "quantization_errors",
     "quantize",
     "quantize_blocks",

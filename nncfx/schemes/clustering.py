@@ -20,7 +20,7 @@ _MOST_BITS: Final = 8
 class Cluster(WeightScheme):
     """Rounds the non-zero weights of each layer to a codebook found by k-means.
 
-    Covers layers of the chosen kinds (subclasses excluded). One of the `2 ** bits` codes is zero:
+    Covers layers of the chosen kinds (subclasses included). One of the `2 ** bits` codes is zero:
     pruned weights stay zero, so Cluster composes with pruning, and all other weights share the
     remaining `2 ** bits - 1` values. Biases and the dtype do not change. A layer with no more
     distinct values than that is left unchanged. Does not depend on the level.

@@ -1,14 +1,14 @@
 """HeadPrune: prunes whole attention heads."""
 
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from torch import nn
 from typing_extensions import override
 
 from nncfx.errors import CompressionError
 from nncfx.graph.channels import GroupSet, Role
-from nncfx.schemes.structured import RowPrune
+from nncfx.schemes.structured import Kinds, RowPrune
 
 _MATRIX = 2
 
@@ -24,15 +24,8 @@ class HeadPrune(RowPrune):
     Source: Michel et al. (2019), Are Sixteen Heads Really Better than One?, section 2.
     """
 
-    @property
-    @override
-    def kinds(self) -> tuple[type[nn.Module], ...]:
-        return ()
-
-    @property
-    @override
-    def producer_kinds(self) -> tuple[type[nn.Module], ...]:
-        return (nn.Module,)
+    kinds: ClassVar[Kinds] = ()
+    producer_kinds: ClassVar[Kinds] = (nn.Module,)
 
     @override
     def compress(self, model: nn.Module, level: float) -> None:

@@ -18,7 +18,7 @@ from nncfx.schemes.weight_scheme import WeightScheme
 class Prune(WeightScheme):
     """Unstructured pruning: zeroes the smallest weights of the whole model.
 
-    All layers of the chosen kinds (subclasses excluded) share one threshold: the `floor((1 -
+    All layers of the chosen kinds (subclasses included) share one threshold: the `floor((1 -
     level) * n)`-th largest magnitude of their n weights; weights equal to it are kept. Biases and
     other layers do not change. A whole layer may become zero.
 
@@ -54,7 +54,7 @@ class Prune(WeightScheme):
 class BlockPrune(WeightScheme):
     """Block pruning: zeroes the weakest blocks of weights of the whole model.
 
-    The blocks of all layers of the chosen kinds (subclasses excluded) share one threshold, as in
+    The blocks of all layers of the chosen kinds (subclasses included) share one threshold, as in
     `Prune`. Biases do not change.
 
     Attributes:

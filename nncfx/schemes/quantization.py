@@ -24,7 +24,7 @@ _INT8 = "int8"
 
 @dataclass(frozen=True)
 class Quantize(WeightScheme):
-    """Rounds the layers of the chosen kinds (subclasses excluded) to a narrower dtype.
+    """Rounds the layers of the chosen kinds (subclasses included) to a narrower dtype.
 
     With a floating dtype, compressed weights and biases have that dtype and the module computes in
     it; `decompress` converts them back to `restore`, and their values stay on the grid of `dtype`.

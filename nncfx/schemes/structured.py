@@ -1,11 +1,11 @@
 """Structured pruning: removes whole filters, neurons, or channel groups."""
 
-from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 from typing_extensions import override
 
 from nncfx.errors import CompressionError
@@ -25,14 +25,9 @@ from nncfx.schemes.masks.criteria import Criterion, resolve_criterion
 from nncfx.schemes.masks.kept_groups import keep_groups
 from nncfx.schemes.scheme import Scheme
 
-_CONVOLUTIONS: Final = (
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-)
+Kinds: TypeAlias = tuple[type[nn.Module], ...]
+"""Types of modules."""
+
 _LISTED: Final = 3  # fixed sets in a message; a transformer has dozens
 
 
@@ -51,6 +46,9 @@ class RowPrune(Scheme):
     then the fraction of the groups of the sets that the scheme prunes.
 
     Attributes:
+        kinds: The layers whose rows an unbound scheme prunes.
+        producer_kinds: The modules that can produce the channels of a set that a bound scheme
+            prunes.
         criteria: Reduces the weights of a row to its score.
         align: Kept counts are multiples of it. Bound, counts of sets that lose groups are rounded
             up, so the level is never exceeded; unbound, counts of each layer are rounded down, as
@@ -64,6 +62,8 @@ class RowPrune(Scheme):
     Source: Condensa (Joseph et al. 2020), Table 1.
     """
 
+    kinds: ClassVar[Kinds]
+    producer_kinds: ClassVar[Kinds]
     criteria: Criterion = "l2norm"
     align: int | None = None
     prune_bias: bool = True
@@ -74,16 +74,6 @@ class RowPrune(Scheme):
     def __post_init__(self) -> None:
         resolve_criterion(self.criteria)
         exact_masks.check_at_least("align", 1 if self.align is None else self.align, 1)
-
-    @property
-    @abstractmethod
-    def kinds(self) -> tuple[type[nn.Module], ...]:
-        """The layers whose rows an unbound scheme prunes."""
-
-    @property
-    @abstractmethod
-    def producer_kinds(self) -> tuple[type[nn.Module], ...]:
-        """The modules that can produce the channels of a set that a bound scheme prunes."""
 
     @property
     @override
@@ -185,30 +175,16 @@ class RowPrune(Scheme):
 class FilterPrune(RowPrune):
     """Prunes filters of convolutions: unbound of `nn.Conv2d`, bound of any convolution."""
 
-    @property
-    @override
-    def kinds(self) -> tuple[type[nn.Module], ...]:
-        return (nn.Conv2d,)
-
-    @property
-    @override
-    def producer_kinds(self) -> tuple[type[nn.Module], ...]:
-        return _CONVOLUTIONS
+    kinds: ClassVar[Kinds] = (nn.Conv2d,)
+    producer_kinds: ClassVar[Kinds] = (_ConvNd,)
 
 
 @dataclass(frozen=True)
 class NeuronPrune(RowPrune):
     """Prunes neurons of linear layers, GPT-2's too: rows, or columns where these are outputs."""
 
-    @property
-    @override
-    def kinds(self) -> tuple[type[nn.Module], ...]:
-        return (nn.Linear,)
-
-    @property
-    @override
-    def producer_kinds(self) -> tuple[type[nn.Module], ...]:
-        return (nn.Linear,)
+    kinds: ClassVar[Kinds] = (nn.Linear,)
+    producer_kinds: ClassVar[Kinds] = (nn.Linear,)
 
 
 @dataclass(frozen=True)
@@ -218,18 +194,11 @@ class StructurePrune(RowPrune):
     Unbound, scores are not normalised, so large filters are kept rather than small rows.
     """
 
-    @property
-    @override
-    def kinds(self) -> tuple[type[nn.Module], ...]:
-        return (nn.Linear, nn.Conv2d)
-
-    @property
-    @override
-    def producer_kinds(self) -> tuple[type[nn.Module], ...]:
-        return (nn.Module,)
+    kinds: ClassVar[Kinds] = (nn.Linear, nn.Conv2d)
+    producer_kinds: ClassVar[Kinds] = (nn.Module,)
 
 
-def _with_turned(kinds: tuple[type[nn.Module], ...]) -> tuple[type[nn.Module], ...]:
+def _with_turned(kinds: Kinds) -> Kinds:
     return (*kinds, *turned_kinds()) if nn.Linear in kinds else kinds
 
 

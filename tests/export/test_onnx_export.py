@@ -25,6 +25,7 @@ from nncfx.errors import ArgumentError, ExportError, MissingExtraError, StorageE
 from nncfx.export import ExportResult, export_onnx
 from nncfx.quantization import integer_arithmetic
 from onnx_files import run_file
+from small_models import Function
 
 # float32: a unit roundoff of 6e-8 times a dot product of 72 terms, twice in a row.
 RELATIVE = 1e-5
@@ -228,19 +229,23 @@ def test_axes_that_are_asked_for_stay_open(
 
 
 @pytest.mark.parametrize(
-    ("axes", "said"),
+    ("kind", "value", "said"),
     [
-        ({"imag": {2: "height"}}, r"'imag', which is not an input.* Did you mean 'image'"),
-        ({"image": {4: "depth"}}, r"axis 4 of 'image', which is of shape \(2, 3, 16, 16\)"),
-        ({"scale": {0: "more"}}, r"axis 0 of 'scale', .* at least 2 long"),
+        ("dynamic_axes", {"imag": {2: "height"}}, "'imag', which is not.* Did you mean 'image'"),
+        ("dynamic_axes", {"image": {4: "depth"}}, r"axis 4 of 'image', .* \(2, 3, 16, 16\)"),
+        ("dynamic_axes", {"scale": {0: "more"}}, "axis 0 of 'scale', .* at least 2 long"),
+        ("input_names", ["x"], "input_names has 1 names, and the graph has 2: image, scale"),
+        ("input_names", ["x", "x"], "give 'x' twice"),
+        ("output_names", ["scale"], "give 'scale' twice"),
     ],
 )
-def test_axes_that_are_not_there_are_refused(
-    axes: dict[str, dict[int, str]], said: str, tmp_path: Path
+def test_axes_and_names_that_do_not_fit_are_refused(
+    kind: str, value: object, said: str, tmp_path: Path
 ) -> None:
     example = torch.randn(2, 3, 16, 16), torch.ones(1)
     with pytest.raises(ArgumentError, match=said):
-        export_onnx(Upsampling(), tmp_path / "x.onnx", example, dynamic_axes=axes)
+        export_onnx(Upsampling(), tmp_path / "x.onnx", example, **{kind: value})
+    assert not list(tmp_path.iterdir())
 
 
 class Pairs(nn.Module):
@@ -270,23 +275,6 @@ def test_names_and_axes_of_tensors_in_a_list(tmp_path: Path) -> None:
     assert got.tolist() == [[0, 4, 10, 54, 70, 88]]
 
 
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        ({"input_names": ["x"]}, r"input_names has 1 names, and the graph has 2: image, scale"),
-        ({"input_names": ["x", "x"]}, "give 'x' twice"),
-        ({"output_names": ["scale"]}, "give 'scale' twice"),
-    ],
-)
-def test_names_that_do_not_fit_are_refused(
-    names: dict[str, list[str]], said: str, tmp_path: Path
-) -> None:
-    example = torch.randn(2, 3, 16, 16), torch.ones(1)
-    with pytest.raises(ArgumentError, match=said):
-        export_onnx(Upsampling(), tmp_path / "x.onnx", example, **names)
-    assert not list(tmp_path.iterdir())
-
-
 def test_an_axis_that_the_model_fixes_is_refused(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2))
     with pytest.raises(ExportError, match="cannot be exported"):
@@ -295,27 +283,23 @@ def test_an_axis_that_the_model_fixes_is_refused(tmp_path: Path) -> None:
         )
 
 
-def test_a_wrapped_model_is_exported_with_its_weight_hooks_baked_in(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("site", "operations"),
+    [
+        (nncfx.tracing.WeightSite.of("0.weight"), ["Gemm", "Relu"]),
+        (nncfx.tracing.PostSite("Sequential/ReLU[1]/relu_0"), ["Gemm", "Relu", "Mul"]),
+    ],
+)
+def test_hooks_are_exported_as_what_they_compute_those_of_weights_baked_in(
+    site: nncfx.tracing.Site, operations: list[str], tmp_path: Path
+) -> None:
     inputs = torch.randn(2, 4)
     model = nncfx.network.wrap(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), inputs)
-    site = nncfx.tracing.WeightSite.of("0.weight")
     model.nncf.register([nncfx.tracing.Insertion(site, Halved(), 0, "halving")])
     model.nncf.commit()
     result = export_onnx(model, tmp_path / "m.onnx", inputs)
     assert_agree(session_of(result).run(None, {"input": inputs.numpy()}), [model(inputs)])
-    assert [node.op_type for node in onnx.load(result.path).graph.node] == ["Gemm", "Relu"]
-
-
-def test_a_hook_at_an_activation_is_exported_as_what_it_computes(tmp_path: Path) -> None:
-    inputs = torch.randn(2, 4)
-    model = nncfx.network.wrap(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), inputs)
-    address = "Sequential/ReLU[1]/relu_0"
-    site = nncfx.tracing.PostSite(address)
-    model.nncf.register([nncfx.tracing.Insertion(site, Halved(), 0, "halving")])
-    model.nncf.commit()
-    result = export_onnx(model, tmp_path / "m.onnx", inputs)
-    expected = model(inputs)
-    assert_agree(session_of(result).run(None, {"input": inputs.numpy()}), [expected])
+    assert [node.op_type for node in onnx.load(result.path).graph.node] == operations
     assert result.modules["1/Relu"] == "1"
 
 
@@ -364,19 +348,14 @@ def test_what_was_written_can_be_pickled_and_copied(tmp_path: Path) -> None:
     assert dataclasses.asdict(result)["modules"] == result.modules
 
 
-class Scaled(nn.Module):
-    """Returns a constant beside what it computes, as CLIP its temperature."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.temperature = nn.Linear(4, 3), nn.Parameter(torch.tensor(0.5))
-
-    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"scores": self.layer(x), "scale": self.temperature.exp()}
-
-
 def test_an_output_that_is_a_constant_is_written(tmp_path: Path) -> None:
-    model, inputs = Scaled().eval(), torch.randn(2, 4)
+    """As the temperature of CLIP."""
+    model = Function(
+        lambda m, x: {"scores": m.layer(x), "scale": m.temperature.exp()},
+        layer=nn.Linear(4, 3),
+        temperature=nn.Parameter(torch.tensor(0.5)),
+    ).eval()
+    inputs = torch.randn(2, 4)
     found = export_onnx(model, tmp_path / "m.onnx", inputs)
     assert found.outputs == ("scores", "scale")
     _, scale = run_file(found, inputs)

@@ -158,17 +158,13 @@ def test_tensorrt_gets_symmetric_int8_and_float_biases(
 
 
 def test_a_mask_on_a_large_weight_is_stored_within_it(tmp_path: Path) -> None:
-    class Masked(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(1024, 1024))
-            self.register_buffer("mask", (torch.rand(1024, 1024) > 0.5).float())
-            self.rounding = Rounding(torch.full((1024,), 0.03), (-127, 127), axis=0)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return F.linear(x, self.rounding(self.weight * self.mask))
-
-    path = export_onnx(Masked(), tmp_path / "m.onnx", torch.randn(2, 1024)).path
+    masked = Function(
+        lambda m, x: F.linear(x, m.rounding(m.weight * m.mask)),
+        weight=nn.Parameter(torch.randn(1024, 1024)),
+        mask=nn.Parameter((torch.rand(1024, 1024) > 0.5).float(), requires_grad=False),
+        rounding=Rounding(torch.full((1024,), 0.03), (-127, 127), axis=0),
+    )
+    path = export_onnx(masked, tmp_path / "m.onnx", torch.randn(2, 1024)).path
     # 32 integers share a scale of four bytes
     assert path.stat().st_size < (1 + 4 / 32 + 0.01) * 1024 * 1024
 
@@ -233,19 +229,15 @@ def test_that_the_least_of_int8_lacks_is_no_reason_to_clip(
 def test_a_clamp_before_a_wider_grid_goes_only_where_it_would_keep_a_layer_in_float(
     tmp_path: Path, target: str, is_left: bool
 ) -> None:
-    class Clamped(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 5, 3)
-            self.input_q = Rounding(STEP, (-127, 127))
-            self.weight_q = Rounding(torch.full((5,), 0.01), (-127, 127), axis=0)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = F.conv2d(self.input_q(x), self.weight_q(self.conv.weight), self.conv.bias)
-            return self.input_q(F.relu(x))
-
     x = torch.randn(1, 3, 6, 6, generator=torch.Generator().manual_seed(3))
-    model = Clamped().eval()
+    model = Function(
+        lambda m, x: m.input_q(
+            F.relu(F.conv2d(m.input_q(x), m.weight_q(m.conv.weight), m.conv.bias))
+        ),
+        conv=nn.Conv2d(3, 5, 3),
+        input_q=Rounding(STEP, (-127, 127)),
+        weight_q=Rounding(torch.full((5,), 0.01), (-127, 127), axis=0),
+    ).eval()
     path = export_onnx(model, tmp_path / "m.onnx", x, target).path
     assert ("Relu" in {node.op_type for node in onnx.load(path).graph.node}) == is_left
     assert np.abs(run_file(path, x)[0] - model(x).detach().numpy()).max() <= STEP
@@ -270,19 +262,14 @@ def test_queries_and_keys_on_a_grid_are_multiplied_in_integers(tmp_path: Path) -
 def test_a_convolution_of_one_pixel_has_the_form_that_ends_in_float(
     tmp_path: Path, target: str, operator: str
 ) -> None:
-    class Head(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(8, 5, 1)
-            self.input_q = Rounding(STEP, (-127, 127))
-            self.weight_q = Rounding(torch.full((5,), 0.01), (-127, 127), axis=0)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            weight = self.weight_q(self.conv.weight)
-            return F.conv2d(self.input_q(x), weight, self.conv.bias).flatten(1)
-
+    head = Function(
+        lambda m, x: F.conv2d(m.input_q(x), m.weight_q(m.conv.weight), m.conv.bias).flatten(1),
+        conv=nn.Conv2d(8, 5, 1),
+        input_q=Rounding(STEP, (-127, 127)),
+        weight_q=Rounding(torch.full((5,), 0.01), (-127, 127), axis=0),
+    )
     x = torch.randn(2, 8, 1, 1)
-    file = export_onnx(Head().eval(), tmp_path / "head.onnx", x, target=target).path
+    file = export_onnx(head.eval(), tmp_path / "head.onnx", x, target=target).path
     found = [one.op_type for one in onnx.load(file).graph.node]
     assert operator in found
 

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from nncfx import hago
+from nncfx.hago.search.evaluation import LabelledBatches
 from nncfx.targets import Descriptor, Hardware, hardware_named
 
 
@@ -43,7 +44,7 @@ def graph(model: nn.Module) -> hago.QuantGraph:
 
 
 @pytest.fixture
-def dataset(model: nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def dataset(model: nn.Module) -> LabelledBatches:
     """Two batches that the model in floats gets all right."""
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(64, 3, 8, 8, generator=generator)
@@ -70,3 +71,15 @@ def narrow_sums() -> Hardware:
     return Hardware(
         name="narrow sums", operations={"conv": sums, "linear": sums, "relu": wide, "add": wide}
     )
+
+
+@pytest.fixture
+def space(graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches) -> hago.SearchSpace:
+    return hago.search_space(graph, vnni, dataset, hago.QuantizeSettings())
+
+
+@pytest.fixture
+def evaluator(
+    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, space: hago.SearchSpace
+) -> hago.Evaluator:
+    return hago.Evaluator(graph, vnni, space.strategy, dataset, hago.top1_accuracy)

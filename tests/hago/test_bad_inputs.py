@@ -25,23 +25,27 @@ def search(
     return hago.search_quantize_strategy(graph, hardware, dataset, tuner="default", **more)
 
 
-@pytest.mark.parametrize("bits", [-3, 0, 1, 7.5, 33])
-def test_bits_that_no_integer_has_are_refused(
-    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, bits: int
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        *(("bits", one, rf"{one} bits at place 0, .* 2 to 32") for one in (-3, 0, 1, 7.5, 33)),
+        *(
+            ("thresholds", one, r"at node 0; .* positive and finite")
+            for one in (0.0, -1.0, float("nan"), float("inf"), (1.0, 0.0))
+        ),
+    ],
+)
+def test_bits_and_thresholds_that_no_integer_has_are_refused(
+    graph: hago.QuantGraph,
+    vnni: Hardware,
+    dataset: LabelledBatches,
+    field: str,
+    value: float,
+    message: str,
 ) -> None:
     strategy, _ = search(graph, vnni, dataset)
-    wrong = replace(strategy, bits=(bits, *strategy.bits[1:]))
-    with pytest.raises(CompressionError, match=rf"{bits} bits at place 0, .* 2 to 32"):
-        hago.create_quantizer(graph, vnni, wrong)
-
-
-@pytest.mark.parametrize("threshold", [0.0, -1.0, float("nan"), float("inf"), (1.0, 0.0)])
-def test_thresholds_that_represent_nothing_are_refused(
-    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, threshold: float
-) -> None:
-    strategy, _ = search(graph, vnni, dataset)
-    wrong = replace(strategy, thresholds=(threshold, *strategy.thresholds[1:]))
-    with pytest.raises(CompressionError, match=r"at node 0; .* positive and finite"):
+    wrong = replace(strategy, **{field: (value, *getattr(strategy, field)[1:])})
+    with pytest.raises(CompressionError, match=message):
         hago.create_quantizer(graph, vnni, wrong)
 
 

@@ -81,22 +81,38 @@ def quantizers(model: NNCFNetwork) -> list[Quantizer]:
         ({"weight_bits": 3.5}, r"bits is 3.5; it is a whole number"),
         ({"activation_bits": "8"}, r"bits is '8'; it is a whole number"),
         ({"calibration_batches": 5}, r"calibration_batches is a int. It is an iterable"),
+        ({"calibration_batches": ["x"]}, "A batch is or begins with a str"),
+        ({"calibration_batches": []}, "no batches to calibrate"),
+        ({"calibration_batches": iter([])}, "no batches to calibrate"),
+        ({"calibration_batches": [data()[0][:0]] * 2}, "no batches to calibrate"),
         ({"target": None}, r"target is a NoneType. Pass a name, such as 'onnxruntime'"),
+        ({"target": "openvin"}, "Did you mean 'openvino'"),
+        ({"preset": "mixt"}, "Did you mean 'mixed'"),
+        ({"samples": 0}, "samples is 0"),
     ],
 )
-def test_what_python_would_take_for_something_else_is_refused(
+def test_what_is_no_such_argument_is_refused_and_the_model_stays_plain(
     wrong: dict[str, Any], message: str
 ) -> None:
-    arguments: dict[str, Any] = {"model": fresh(), "calibration_batches": data(), **wrong}
+    model = fresh()
+    arguments: dict[str, Any] = {"model": model, "calibration_batches": data(), **wrong}
     with pytest.raises(ArgumentError, match=message):
-        quantize(**arguments)
+        quantize(**arguments, inplace=True)
+    assert type(model) is Net
 
 
-def test_a_range_that_is_no_request_is_refused_with_its_spelling() -> None:
-    with pytest.raises(
-        ArgumentError, match=r"activation_range is 'kl'. Write .*RangeRequest\(meth"
-    ):
-        QuantizeOptions(activation_range="kl")  # type: ignore[arg-type]  # what is refused
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"activation_range": "kl"}, r"activation_range is 'kl'. Write .*RangeRequest\(meth"),
+        ({"rounding": "adaptve"}, r"Did you mean 'adaptive'\? Known are nearest, gptq"),
+    ],
+)
+def test_options_are_refused_before_anything_is_calibrated(
+    wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        QuantizeOptions(**wrong)
 
 
 @pytest.mark.parametrize("target", names("kernels"))
@@ -316,16 +332,6 @@ def test_a_program_of_torch_export_is_refused_with_the_fix() -> None:
         quantize(program, data())
 
 
-@pytest.mark.parametrize(
-    "batches", [[], iter([]), [data()[0][:0]] * 2], ids=["list", "iterator", "no examples"]
-)
-def test_no_calibration_data_is_an_error_and_the_model_stays_plain(batches: Any) -> None:  # noqa: ANN401
-    model = fresh()
-    with pytest.raises(ArgumentError, match="no batches to calibrate"):
-        quantize(model, batches, inplace=True)
-    assert type(model) is Net
-
-
 class Pair(nn.Module):
     """Takes two inputs."""
 
@@ -371,11 +377,6 @@ def test_a_traced_script_is_refused_as_one() -> None:
         quantize(script, [torch.zeros(1, 4)])
 
 
-def test_a_batch_of_an_unknown_form_is_an_error() -> None:
-    with pytest.raises(ArgumentError, match="A batch is or begins with a str"):
-        quantize(fresh(), ["x"])
-
-
 def test_nan_activations_are_an_error_with_the_place() -> None:
     model = fresh()
     with pytest.raises(CompressionError, match=r"conv2d_0\|INPUT0' is NaN"):
@@ -395,20 +396,6 @@ def test_an_activation_that_is_always_zero_is_told() -> None:
     with pytest.warns(UserWarning, match=r"conv2d_0\|INPUT0' is zero on all calibration data"):
         model = quantize(fresh(), [torch.zeros(2, 3, 8, 8)])
     assert torch.isfinite(model(data()[0])).all()
-
-
-def test_an_unknown_target_or_preset_is_an_error() -> None:
-    with pytest.raises(ArgumentError, match="Did you mean 'openvino'"):
-        quantize(fresh(), data(), target="openvin")
-    with pytest.raises(ArgumentError, match="Did you mean 'mixed'"):
-        quantize(fresh(), data(), preset="mixt")  # type: ignore[arg-type]  # the mistake
-
-
-def test_an_unknown_rounding_is_an_error_before_anything_is_calibrated() -> None:
-    with pytest.raises(
-        ArgumentError, match=r"'adaptve'\. Did you mean 'adaptive'\? Known are nearest, gptq"
-    ):
-        QuantizeOptions(rounding="adaptve")  # type: ignore[arg-type]  # the mistake
 
 
 def test_a_scope_that_matches_nothing_is_an_error_and_the_model_stays_plain() -> None:
@@ -473,11 +460,6 @@ def test_layers_that_stay_in_float_for_one_reason_are_one_line(
     assert told.startswith("3 operations stay in float, from 'TransformerEncoder/")
     assert "[2]/" in told
     assert told.endswith(": onnxruntime has no integer kernel for it")
-
-
-def test_no_samples_are_an_error() -> None:
-    with pytest.raises(ArgumentError, match="samples is 0"):
-        quantize(fresh(), data(), samples=0)
 
 
 class Items(torch.utils.data.Dataset[torch.Tensor]):

@@ -8,6 +8,7 @@ from torch import nn
 
 from nncfx.quantization import quantization_errors, quantize
 from nncfx.quantization.signal_error import Energies, warn_large_errors
+from small_models import Function
 
 
 def network() -> nn.Module:
@@ -42,20 +43,14 @@ def test_outputs_of_other_shapes_are_not_compared() -> None:
 
 def test_a_network_that_multiplies_in_the_domain_of_frequencies_is_quantized() -> None:
     """Fourier neural operators do."""
-
-    class Spectral(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lift, self.project = nn.Linear(16, 16), nn.Linear(16, 4)
-            self.spectrum = nn.Parameter(torch.randn(9, 9, dtype=torch.complex64))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            frequencies = torch.fft.rfft(self.lift(x))
-            return self.project(
-                torch.fft.irfft(torch.einsum("bf,fg->bg", frequencies, self.spectrum))
-            )
-
-    model = Spectral().eval()
+    model = Function(
+        lambda m, x: m.project(
+            torch.fft.irfft(torch.einsum("bf,fg->bg", torch.fft.rfft(m.lift(x)), m.spectrum))
+        ),
+        lift=nn.Linear(16, 16),
+        project=nn.Linear(16, 4),
+        spectrum=nn.Parameter(torch.randn(9, 9, dtype=torch.complex64)),
+    ).eval()
     quantized = quantize(model, [data()])
     assert (quantized(data()) - model(data())).norm() < 0.05 * model(data()).norm()
 
@@ -120,21 +115,15 @@ def test_what_correcting_biases_fixes_is_no_error(caplog: pytest.LogCaptureFixtu
 
 def test_a_layer_that_begins_with_zeros_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
     """As those that ControlNet adds: it returns 0, and decibels of 0 say nothing."""
-
-    class Added(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.zero = nn.Linear(16, 16), nn.Linear(16, 16)
-            self.last = nn.Linear(16, 4)
-            nn.init.zeros_(self.zero.weight)
-            nn.init.zeros_(self.zero.bias)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = torch.relu(self.first(x))
-            result: torch.Tensor = self.last(x + self.zero(x))
-            return result
-
     torch.manual_seed(0)
+    model = Function(
+        lambda m, x: m.last((y := torch.relu(m.first(x))) + m.zero(y)),
+        first=nn.Linear(16, 16),
+        zero=nn.Linear(16, 16),
+        last=nn.Linear(16, 4),
+    )
+    nn.init.zeros_(model.zero.weight)
+    nn.init.zeros_(model.zero.bias)
     with pytest.warns(UserWarning, match="begins with weights of 0, nothing is wrong"):
-        quantize(Added().eval(), [data()])
+        quantize(model.eval(), [data()])
     assert "signal over error" not in caplog.text

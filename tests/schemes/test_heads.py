@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
+from language_models import bert, language_model
 from nncfx.channels import analyze_channels
 from nncfx.errors import CompressionError
 from nncfx.schemes import HeadPrune
@@ -41,26 +41,10 @@ def test_the_weakest_heads_go_on_both_sides() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [
-        BertModel(
-            BertConfig(
-                vocab_size=50,
-                hidden_size=16,
-                num_hidden_layers=2,
-                num_attention_heads=4,
-                intermediate_size=24,
-            )
-        ),
-        GPT2Model(
-            GPT2Config(
-                vocab_size=50, n_embd=16, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0
-            )
-        ),
-    ],
+    [bert(num_attention_heads=4), language_model("gpt2", hidden_size=16).transformer],
     ids=["bert", "gpt2"],
 )
 def test_half_the_heads_of_a_transformer_are_thinned_away(model: nn.Module) -> None:
-    model.eval()
     scheme = HeadPrune("l1norm").bind(analyze_channels(model, TOKENS))
     scheme.compress(model, 0.5)
     masked = model(TOKENS).last_hidden_state

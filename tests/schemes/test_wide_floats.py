@@ -18,7 +18,7 @@ from nncfx.quantization.preparation.layer_chains import find_layers
 from nncfx.quantization.ranges.calibration import weight_range
 from nncfx.quantization.ranges.range_estimation import RangeRequest
 from nncfx.quantization.ranges.statistics import Extremes
-from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
+from nncfx.quantization.rounding.block_reconstruction import RoundingSettings
 from nncfx.quantization.rounding.input_moments import input_moments
 from nncfx.quantization.rounding.layer_rounding import round_weights
 from nncfx.schemes.masks.criteria import CRITERIA

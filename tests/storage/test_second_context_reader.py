@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bit_tensors import bits_of
 from nncfx.storage.codecs.number_formats import BitTensor
 from nncfx.storage.formats.container import Contents, pack
 
@@ -304,14 +305,7 @@ def as_written() -> dict[str, BitTensor]:
             .astype("i1"),
         ),
     }
-    return {
-        name: BitTensor(
-            dtype=dtype,
-            shape=array.shape,
-            words=np.ascontiguousarray(array).reshape(-1).view(f"<u{array.itemsize}"),
-        )
-        for name, (dtype, array) in cases.items()
-    }
+    return {name: bits_of(array, dtype) for name, (dtype, array) in cases.items()}
 
 
 def test_the_page_suffices_to_read_what_is_written_today() -> None:

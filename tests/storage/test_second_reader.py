@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bit_tensors import bits_of
 from nncfx.storage.codecs.number_formats import BitTensor
 from nncfx.storage.formats.container import Contents, pack
 
@@ -232,14 +233,7 @@ def as_written() -> dict[str, BitTensor]:
         "bool": ("BOOL", rng.random(99) < 0.1),
         "scalar": ("U64", np.array(2**63, np.uint64)),
     }
-    return {
-        name: BitTensor(
-            dtype=dtype,
-            shape=array.shape,
-            words=np.ascontiguousarray(array).reshape(-1).view(f"<u{array.itemsize}"),
-        )
-        for name, (dtype, array) in cases.items()
-    }
+    return {name: bits_of(array, dtype) for name, (dtype, array) in cases.items()}
 
 
 @pytest.mark.parametrize("with_ans", [True, False])

@@ -240,26 +240,6 @@ def _summed(one: Tensor, other: Tensor, like: Tensor) -> Tensor:
     return (one * other).sum_to_size(like.shape).to(like.dtype)
 
 
-def qparams_from_threshold(threshold: Tensor, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
-    """Return scale and zero point of a symmetric grid: `threshold / 2^(bits - sign)`.
-
-    The threshold itself is one step beyond the largest integer and is clipped to it. With float8
-    the threshold maps to the largest finite number.
-
-    Args:
-        threshold: Not negative, a scalar or one per channel.
-        spec: The grid.
-
-    Source: Hago, `scale = threshold / 2^(bits - sign)`.
-
-    >>> qparams_from_threshold(torch.tensor(2.0), QuantizerSpec())[0]
-    tensor(0.0156)
-    """
-    divisor = spec.steps_per_threshold if spec.is_integer else spec.peak
-    scale = _admissible(threshold / divisor, spec)
-    return scale, torch.zeros_like(scale, dtype=torch.int32)
-
-
 def qparams_from_range(low: Tensor, high: Tensor, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
     """Return scale and zero point, a whole float, of the grid that covers `low`, `high` and 0.
 

@@ -117,14 +117,6 @@ class QuantizerSpec:
         return self.bits - self.half_range
 
     @property
-    def steps_per_threshold(self) -> int:
-        """The divisor that turns a threshold into the scale: 2^(bits - sign).
-
-        Source: Hago, scale = threshold / 2^(bits - sign).
-        """
-        return int(2 ** (self._width - self.signed))
-
-    @property
     def dtype(self) -> str:
         """The dtype that holds the integers: `int8`, `uint4`, `float8_e4m3`, ..."""
         if not self.is_integer:

@@ -1,1 +1,1 @@
-"""Data-driven rounding of weights: GPTQ, AdaRound and block reconstruction."""
+"""Data-driven rounding of weights: GPTQ and block reconstruction."""

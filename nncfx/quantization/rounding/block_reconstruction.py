@@ -10,13 +10,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from nncfx.errors import ArgumentError
 from nncfx.float64 import in_float64
 from nncfx.narration import tracked
 from nncfx.network import NNCFNetwork
 from nncfx.quantization.grid.quantizer import Quantizer
 from nncfx.quantization.preparation.layer_chains import shared_parameters
 from nncfx.quantization.ranges.observation import in_float, quantizers_of, with_values
-from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
 from nncfx.quantization.rounding.blocks import Block, captured, find_blocks
 from nncfx.storage.models.module_walk import all_modules
 from nncfx.tracing import ExampleInputs, WeightSite
@@ -31,6 +31,34 @@ _STEPS_RATE: Final = 0.15
 """Learning rate of weights, in steps of their grids, as a share of `RoundingSettings.lr`."""
 _SCALE_RATE: Final = 0.05
 """The same for vectors and ends of grids, relative to their magnitude."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundingSettings:
+    """Settings of learned rounding.
+
+    Attributes:
+        steps: Number of steps of gradient descent.
+        batch: Examples in each step.
+        lr: Adam's learning rate.
+        seed: Seed of the choice of examples.
+
+    Raises:
+        ArgumentError: a value is not positive.
+    """
+
+    steps: int = 300
+    batch: int = 32
+    lr: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "lr"):
+            if getattr(self, name) <= 0:
+                raise ArgumentError(
+                    f"{name} is {getattr(self, name)}; it must be positive. Leave it out for the "
+                    "default."
+                )
 
 
 def reconstruct_blocks(

@@ -12,7 +12,6 @@ from nncfx.quantization.rounding.curvature import (
     Choice,
     Columns,
     Curvature,
-    curvature,
     reconstruction_errors,
     replace_columns,
 )
@@ -36,9 +35,10 @@ class RoundedMatrix(NamedTuple):
     nearest_errors: Tensor
 
 
-def gptq(
-    weight: Tensor, moments: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec
-) -> Tensor:
+@torch.no_grad()
+def round_matrix(
+    weight: Tensor, known: Curvature, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec
+) -> RoundedMatrix:
     """Return `weight` rounded to its grid with a small change of the layer's output.
 
     Columns are rounded in descending order of their inputs' energy, and the rounding error of each
@@ -47,26 +47,14 @@ def gptq(
 
     Args:
         weight: o x i, float.
-        moments: i x i, the mean of x x^T over the layer's inputs. The column of an input that is
-            always zero is free.
+        known: Curvature of the layer's inputs. The column of an input that is always zero is free.
         scale: As in `fake_quantize` for `spec` and `weight`.
         zero_point: Shaped as `scale`.
         spec: The grid, per row (axis 0), per tensor, or by groups along the rows.
 
-    Raises:
-        CompressionError: `moments` has NaN or infinite entries.
-
     Source: Frantar et al. 2023, GPTQ, section 3 and algorithm 1; the order of columns is the
     "act-order" of the authors' code.
     """
-    return round_matrix(weight, curvature(moments), scale, zero_point, spec).values
-
-
-@torch.no_grad()
-def round_matrix(
-    weight: Tensor, known: Curvature, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec
-) -> RoundedMatrix:
-    """Do the same as `gptq` with factored moments, and return the errors as well."""
     place = weight.device
     # compute on a device that supports float64
     weight, scale, zero_point = (

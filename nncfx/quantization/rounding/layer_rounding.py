@@ -25,8 +25,7 @@ from nncfx.quantization.ranges.observation import (
     run_batches,
     warn_if_none,
 )
-from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
-from nncfx.quantization.rounding.block_reconstruction import reconstruct_blocks
+from nncfx.quantization.rounding.block_reconstruction import RoundingSettings, reconstruct_blocks
 from nncfx.quantization.rounding.curvature import curvature
 from nncfx.quantization.rounding.gptq import round_matrix
 from nncfx.quantization.rounding.input_moments import input_moments
@@ -63,8 +62,8 @@ def round_weights(
     Args:
         model: With calibrated quantizers; runs in evaluation mode.
         batches: Inputs of the model, at least one; "adaptive" holds all of them in memory.
-        method: "gptq" reads all inputs once and solves each layer (`gptq.gptq`); "adaptive"
-            starts from there and trains block by block, including biases and scales
+        method: "gptq" reads all inputs once and solves each layer (`gptq.round_matrix`);
+            "adaptive" starts from there and trains block by block, including biases and scales
             (`block_reconstruction.reconstruct_blocks`).
         settings: Settings of "adaptive".
         most_bits: Weights of more bits are left to their quantizers, which round to nearest.

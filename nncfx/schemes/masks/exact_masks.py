@@ -197,17 +197,10 @@ def _gone(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
     return {name: groups for name, groups in gone.items() if len(groups)}
 
 
-def keep_largest(
-    parts: Sequence[Part], level: float, scope: MaskScope, minimum: int
-) -> list[Tensor]:
-    """Return the masks of the largest entries of flat `parts`, with exact counts."""
-    return [one.mask() for one in ranked_parts(parts, level, scope, minimum)]
-
-
 def ranked_parts(
     parts: Sequence[Part], level: float, scope: MaskScope, minimum: int
 ) -> list[Largest]:
-    """Return the result of `keep_largest` before it is converted to masks."""
+    """Return the largest entries of flat `parts`, with exact counts."""
     check_level(level)
     check_at_least("minimum", minimum, 0)
     if scope == "local":
@@ -218,15 +211,11 @@ def ranked_parts(
             f"scope is {scope!r}; it says which entries are ranked together. "
             "Use 'global' (one ranking for all) or 'local' (one for each)."
         )
-    return _together(parts, kept_count(sum(p.numel() for p in parts), level), minimum)
+    return largest_together(parts, kept_count(sum(p.numel() for p in parts), level), minimum)
 
 
-def keep_together(parts: Sequence[Part], kept: int, minimum: int) -> list[Tensor]:
-    """Return the masks of the `kept` largest entries of `parts`, at least `minimum` of each."""
-    return [one.mask() for one in _together(parts, kept, minimum)]
-
-
-def _together(parts: Sequence[Part], kept: int, minimum: int) -> list[Largest]:
+def largest_together(parts: Sequence[Part], kept: int, minimum: int) -> list[Largest]:
+    """Return the `kept` largest entries of `parts` together, at least `minimum` of each."""
     least = [min(minimum, p.numel()) for p in parts]
     chosen: dict[int, Largest] = {}
     ranked = list(range(len(parts)))

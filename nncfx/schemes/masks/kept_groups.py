@@ -1,13 +1,12 @@
 """Chooses the groups of channels to keep at a level, with allowed widths: `keep_groups`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from nncfx.schemes.masks.alignment import aligned_count, resolve_alignment
-from nncfx.schemes.masks.exact_masks import MaskScope, keep_largest, keep_together, kept_count
-from nncfx.schemes.masks.ranking import largest
+from nncfx.schemes.masks.exact_masks import MaskScope, kept_count, largest_together, ranked_parts
+from nncfx.schemes.masks.ranking import Largest, largest
 from nncfx.targets import Alignment, Target
 
 
@@ -44,46 +43,30 @@ def keep_groups(
     [tensor([ True, False,  True])]
     """
     parts = [score.detach() for score in scores]
-    kept = keep_largest(parts, level, scope, minimum)
+    kept = ranked_parts(parts, level, scope, minimum)
     if isinstance(align, int | str | Alignment | Target):
         align = [resolve_alignment(align)] * len(parts)
     if all(one.multiple == 1 for one in align):
-        return kept
+        return [one.mask() for one in kept]
     widths = entries or [1] * len(parts)
 
-    def aligned(masks: Sequence[Tensor]) -> list[int]:
+    def aligned(found: Sequence[Largest]) -> list[int]:
         return [
-            aligned_count(
-                int(torch.count_nonzero(mask)),
-                mask.numel(),
-                one,
-                each=each,
-                minimum=max(minimum, 1),
-            )
-            for mask, each, one in zip(masks, widths, align, strict=True)
+            aligned_count(one.count, part.numel(), own, each=each, minimum=max(minimum, 1))
+            for one, part, own, each in zip(found, parts, align, widths, strict=True)
         ]
 
     if scope == "global" and not align[0].down:
-        target = kept_count(sum(part.numel() for part in parts), level)
-        kept = _ranked_on(parts, target, minimum, aligned)
+        low, high = 0, kept_count(sum(part.numel() for part in parts), level)
+        target = high
+        while low < high:  # for the fewest that leave at least the target after aligning
+            middle = (low + high) // 2
+            if sum(aligned(largest_together(parts, middle, minimum))) >= target:
+                high = middle
+            else:
+                low = middle + 1
+        kept = largest_together(parts, high, minimum)
     return [
-        mask if int(torch.count_nonzero(mask)) == wanted else largest(part, wanted)
-        for part, mask, wanted in zip(parts, kept, aligned(kept), strict=True)
+        one.mask() if one.count == wanted else largest(part, wanted)
+        for part, one, wanted in zip(parts, kept, aligned(kept), strict=True)
     ]
-
-
-def _ranked_on(
-    parts: list[Tensor],
-    target: int,
-    minimum: int,
-    aligned: Callable[[Sequence[Tensor]], list[int]],
-) -> list[Tensor]:
-    """Return masks of the fewest largest entries that leave at least `target` after aligning."""
-    low, high = 0, target
-    while low < high:
-        middle = (low + high) // 2
-        if sum(aligned(keep_together(parts, middle, minimum))) >= target:
-            high = middle
-        else:
-            low = middle + 1
-    return keep_together(parts, high, minimum)

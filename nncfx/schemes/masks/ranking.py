@@ -102,20 +102,15 @@ class Largest:
 
 def largest(values: Part, count: int) -> Tensor:
     """Return the mask of the `count` largest of flat `values`; among equal ones, the earlier."""
-    return largest_of_all([values], count)[0]
+    return ranked_together([values], count)[0].mask()
 
 
-def largest_of_all(parts: Sequence[Part], count: int) -> list[Tensor]:
-    """Return the masks of the `count` largest entries of flat `parts` together.
+def ranked_together(parts: Sequence[Part], count: int) -> list[Largest]:
+    """Return the `count` largest entries of flat `parts` together.
 
     Among equal entries the earlier is kept: parts in their order, entries in theirs. A `count`
     outside [0, n] means none or all of the n entries. No entry may be NaN.
     """
-    return [one.mask() for one in ranked_together(parts, count)]
-
-
-def ranked_together(parts: Sequence[Part], count: int) -> list[Largest]:
-    """Return the result of `largest_of_all` before it is converted to masks."""
     dtype = _dtype(parts)
     if count >= sum(part.numel() for part in parts):
         return [Largest(part, dtype, -math.inf) for part in parts]

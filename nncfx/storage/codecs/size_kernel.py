@@ -265,33 +265,3 @@ def huffman_size(counts: Counts) -> int:
     for i in range(len(counts)):
         bits += int(counts[i]) * int(lengths[i])
     return len(pack_lengths(lengths)) + _varint_size(bits) + ((bits + 7) >> 3)
-
-
-@compiled
-def bounds(counts: Counts) -> tuple[int, int, int, float]:
-    """Return the smallest, the largest and the number of distinct symbols, and their entropy.
-
-    The entropy is in bits. At least one of the counts must be positive.
-    """
-    total = counts.sum()
-    low, high, kinds, bits = len(counts), 0, 0, 0.0
-    for i in range(len(counts)):
-        if counts[i]:
-            low, high = min(low, i), i
-            kinds += 1
-            bits += counts[i] * math.log2(total / counts[i])
-    return low, high, kinds, bits
-
-
-@compiled
-def run_counts(zeros: Counts, counts: Counts, limit: int) -> Counts:
-    """Return how often each run of `sparse_index.to_runs` occurs, up to `limit`.
-
-    `zeros[i]` zeros precede a value `counts[i]` times.
-    """
-    runs = np.zeros(limit + 1, dtype=np.int64)
-    for i in range(len(zeros)):
-        skips = zeros[i] // limit
-        runs[zeros[i] - skips * limit] += counts[i]
-        runs[limit] += skips * counts[i]
-    return runs

@@ -136,15 +136,10 @@ class _Spread(NamedTuple):
 
 
 def _spread(counts: NDArray[np.int64]) -> _Spread:
-    if pays_off(0):
-        from nncfx.storage.codecs.size_kernel import bounds  # with it comes numba
-
-        low, high, kinds, bits = bounds(counts)
-    else:
-        places = np.flatnonzero(counts)
-        low, high, kinds = int(places[0]), int(places[-1]), places.size
-        used = counts[places]
-        bits = float((used * np.log2(used.sum() / used)).sum())
+    places = np.flatnonzero(counts)
+    low, high, kinds = int(places[0]), int(places[-1]), places.size
+    used = counts[places]
+    bits = float((used * np.log2(used.sum() / used)).sum())
     return _Spread(low, (high - low).bit_length(), kinds, bits / 8)
 
 
@@ -229,12 +224,3 @@ def open_symbols(source: ByteReader, count: int) -> SymbolReader:
     if kind == ANS:
         return ans.AnsReader(source, count)
     return FixedWidth(source, count, kind)
-
-
-def decode_symbols(source: ByteReader, count: int) -> NDArray[np.uint16]:
-    """Return the next `count` symbols of `source`.
-
-    Raises:
-        StorageError: The stream is damaged or truncated.
-    """
-    return open_symbols(source, count).read(count)

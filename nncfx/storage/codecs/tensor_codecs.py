@@ -32,7 +32,6 @@ from nncfx.storage.codecs.symbol_stream import (
     symbols_size,
 )
 from nncfx.storage.codecs.value_reader import open_values
-from nncfx.storage.compiled import pays_off
 
 CODECS = tuple(
     f"{i}+{v}" for i in ("dense", "bitmap", "runs") for v in ("raw", "planes", "codebook", "split")
@@ -179,10 +178,6 @@ def _index_options(zeros: Zeros, size: int) -> Iterator[_Option]:
 def _run_counts(
     lengths: NDArray[np.int64], counts: NDArray[np.int64], limit: int
 ) -> NDArray[np.int64]:
-    if pays_off(0):
-        from nncfx.storage.codecs.size_kernel import run_counts  # with it comes numba
-
-        return run_counts(lengths, counts, limit)
     runs = np.zeros(limit + 1, dtype=np.int64)
     np.add.at(runs, lengths % limit, counts)
     runs[limit] = int((lengths // limit * counts).sum())

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
+from language_models import language_model
 from nncfx.errors import ExportError
 from nncfx.export import export_onnx
 from nncfx.export.capture.export_failure import as_export_error
@@ -99,13 +100,8 @@ def test_a_reason_does_not_end_where_a_colon_announces_it() -> None:
 
 
 def test_experts_that_onnx_cannot_compute_are_told_of(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.Qwen3MoeConfig(
-        vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, head_dim=8,
-        num_key_value_heads=2, moe_intermediate_size=16, num_experts=2, num_experts_per_tok=1,
-        use_cache=False,
-    )  # fmt: skip
-    model, tokens = transformers.Qwen3MoeForCausalLM(config).eval(), torch.ones(1, 4).long()
+    model = language_model("qwen3_moe", num_hidden_layers=1, use_cache=False)
+    tokens = torch.ones(1, 4).long()
     with pytest.raises(ExportError, match=r"model\.set_experts_implementation\('batched_mm'\)"):
         export_onnx(model, tmp_path / "m.onnx", tokens)
     model.set_experts_implementation("batched_mm")

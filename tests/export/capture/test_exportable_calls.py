@@ -12,20 +12,15 @@ from torch.distributions import Distribution, Normal
 
 import nncfx
 from onnx_files import assert_file_agrees, run_file
+from small_models import Function
 
 X = torch.linspace(-1, 1, 24).view(3, 8)
 
 
-class Policy(nn.Module):
-    """An action and how likely it is, as actor-critics return them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.mean, self.deviation = nn.Linear(8, 2), nn.Linear(8, 2)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        chosen = Normal(self.mean(x), self.deviation(x).exp())
-        return chosen.mean, chosen.log_prob(chosen.mean + 0.1).sum(1)
+def policy(m: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return an action and how likely it is, as actor-critics do."""
+    chosen = Normal(m.mean(x), m.deviation(x).exp())
+    return chosen.mean, chosen.log_prob(chosen.mean + 0.1).sum(1)
 
 
 @pytest.mark.parametrize("is_quantized", [False, True])
@@ -34,7 +29,7 @@ def test_a_policy_is_exported_with_its_distribution(
 ) -> None:
     monkeypatch.setattr(Distribution, "_validate_args", True)  # gpytorch sets it to False
     torch.manual_seed(0)
-    model = Policy().eval()
+    model = Function(policy, mean=nn.Linear(8, 2), deviation=nn.Linear(8, 2)).eval()
     if is_quantized:
         model = nncfx.quantize(model, [X])
     file = nncfx.export_onnx(model, tmp_path / "m.onnx", X)
@@ -61,17 +56,12 @@ def test_bags_of_equal_sizes_are_exported(
 
 
 def test_weighted_bags_are_exported(tmp_path: Path) -> None:
-    class Weighted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bag = nn.EmbeddingBag(50, 8, mode="sum")
-
-        def forward(self, indices: Tensor, weights: Tensor) -> Tensor:
-            result: Tensor = self.bag(indices, per_sample_weights=weights)
-            return result
-
     torch.manual_seed(0)
-    model, inputs = Weighted(), (torch.randint(0, 50, (4, 5)), torch.rand(4, 5))
+    model = Function(
+        lambda m, indices, weights: m.bag(indices, per_sample_weights=weights),
+        bag=nn.EmbeddingBag(50, 8, mode="sum"),
+    )
+    inputs = (torch.randint(0, 50, (4, 5)), torch.rand(4, 5))
     file = nncfx.export_onnx(model, tmp_path / "m.onnx", inputs)
     session = onnxruntime.InferenceSession(file.path)
     names = [one.name for one in session.get_inputs()]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import nncfx
 from nncfx.errors import ExportError
+from small_models import Function
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 
@@ -69,13 +70,6 @@ class Elsewhere(Branching):
         return self.last(y + x)  # type: ignore[no-any-return]  # as above
 
 
-def test_a_quantizer_whose_place_an_export_goes_past_is_refused(tmp_path: Path) -> None:
-    quantized = nncfx.quantize(Elsewhere(more=False).eval(), [X])
-    with pytest.raises(ExportError, match="calls __add__ at other places than when it was traced"):
-        nncfx.export_onnx(quantized, tmp_path / "x.onnx", X)
-    assert not list(tmp_path.iterdir())
-
-
 class OfOne(Branching):
     """Calls the hooked sum at another place of several examples."""
 
@@ -105,9 +99,18 @@ class Narrower(Branching):
         return result
 
 
-def test_a_quantizer_that_reads_a_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
-    quantized = nncfx.quantize(Narrower(more=False).eval(), [X])
-    with pytest.raises(ExportError, match=r"another path.*linear_0.*shape \(6,\) instead of \(4"):
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Elsewhere, "calls __add__ at other places than when it was traced"),
+        (Narrower, r"another path.*linear_0.*shape \(6,\) instead of \(4"),
+    ],
+)
+def test_a_quantizer_that_an_export_goes_past_or_gives_another_shape_is_refused(
+    kind: type[Branching], said: str, tmp_path: Path
+) -> None:
+    quantized = nncfx.quantize(kind(more=False).eval(), [X])
+    with pytest.raises(ExportError, match=said):
         nncfx.export_onnx(quantized, tmp_path / "x.onnx", X)
     assert not list(tmp_path.iterdir())
 
@@ -121,16 +124,12 @@ def test_operations_that_only_a_script_has_move_no_quantizer(tmp_path: Path) -> 
 
     fused = torch.jit.script(gated)
 
-    class Gated(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            y = fused(self.first(x), x)
-            return self.last(torch.tanh(y) * 0.5 + x)
-
-    quantized = nncfx.quantize(Gated().eval(), [X])
+    layers = Function(
+        lambda m, x: m.last(torch.tanh(fused(m.first(x), x)) * 0.5 + x),
+        first=nn.Linear(6, 6),
+        last=nn.Linear(6, 2),
+    )
+    quantized = nncfx.quantize(layers.eval(), [X])
     found = exported(quantized, tmp_path, X)
     torch.testing.assert_close(found, quantized(X), rtol=1e-4, atol=1e-4)
 
@@ -175,42 +174,29 @@ def test_a_float_model_takes_the_path_that_its_author_wrote_for_onnx(tmp_path: P
     assert "Mul" in types
 
 
-class Either(nn.Module):
-    """Adds where there are more rows than two, and not otherwise."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.first(x)
-        result: Tensor = self.last(y + x if len(x) > 2 else y)
-        return result
-
-
 def test_a_path_that_calls_a_hooked_function_not_at_all_is_exported(tmp_path: Path) -> None:
-    model = nncfx.wrap(Either().eval(), X, further_inputs=[X[:2]])
+    # adds where there are more rows than two
+    either = Function(
+        lambda m, x: m.last(m.first(x) + x if len(x) > 2 else m.first(x)),
+        first=nn.Linear(6, 6),
+        last=nn.Linear(6, 2),
+    )
+    model = nncfx.wrap(either.eval(), X, further_inputs=[X[:2]])
     quantized = nncfx.quantize(model, [X])
     file = nncfx.export_onnx(quantized, tmp_path / "x.onnx", X[:2], dynamic_batch=False)
     types = [node.op_type for node in onnx.load(file.path).graph.node]
     assert "Add" not in types
 
 
-class Made(nn.Module):
-    """Makes a module in its forward, as attention of many papers does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.query, self.value = nn.Linear(6, 6), nn.Linear(6, 6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores = nn.Softmax(dim=-1)(self.query(x) @ x.transpose(1, 2))
-        return scores @ self.value(x)  # type: ignore[no-any-return]  # of a module
-
-
 def test_modules_that_a_forward_makes_are_exported(tmp_path: Path) -> None:
+    """As attention of many papers does."""
+    torch.manual_seed(0)
+    model = Function(
+        lambda m, x: nn.Softmax(dim=-1)(m.query(x) @ x.transpose(1, 2)) @ m.value(x),
+        query=nn.Linear(6, 6),
+        value=nn.Linear(6, 6),
+    )
     x = X.view(2, 2, 6)
-    quantized = nncfx.quantize(Made().eval(), [x])
+    quantized = nncfx.quantize(model.eval(), [x])
     found = exported(quantized, tmp_path, x)
     torch.testing.assert_close(found, quantized(x), rtol=1e-3, atol=1e-3)

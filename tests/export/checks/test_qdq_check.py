@@ -73,22 +73,15 @@ def test_an_unknown_target_and_a_file_that_is_none_are_refused(tmp_path: Path) -
         qdq_violations(tmp_path / "m.onnx")
 
 
-class Upscaling(nn.Module):
-    """A convolution, and a transposed one, for which ONNX Runtime has no integer kernel."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.up = nn.Conv2d(3, 4, 3), nn.ConvTranspose2d(4, 3, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.up(torch.relu(self.conv(x))).flatten(1)
-
-
 def test_an_export_tells_which_layers_with_integer_weights_run_in_float(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    # ONNX Runtime has no integer kernel for the transposed one
+    upscaling = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 3, 2), nn.Flatten()
+    )
     x = torch.randn(1, 3, 8, 8)
-    export_onnx(nncfx.quantize(Upscaling(), [x]), tmp_path / "m.onnx", x)
+    export_onnx(nncfx.quantize(upscaling, [x]), tmp_path / "m.onnx", x)
     told = [one.getMessage() for one in caplog.records if "in float" in one.getMessage()]
     assert len(told) == 1
     assert "onnxruntime computes 1 layers" in told[0]

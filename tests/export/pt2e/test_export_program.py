@@ -142,17 +142,14 @@ def test_a_model_of_16_bits_computes_in_its_type_between_integers(dtype: torch.d
 
 
 def test_a_program_of_two_types_between_integers_is_refused() -> None:
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4).bfloat16()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.two(self.one(x).relu().bfloat16())
-
+    mixed = Function(
+        lambda m, x: m.two(m.one(x).relu().bfloat16()),
+        one=nn.Linear(4, 4),
+        two=nn.Linear(4, 4).bfloat16(),
+    )
     x = torch.randn(2, 4)
     with pytest.raises(ExportError, match=r"torch.bfloat16, torch.float32; a program has one"):
-        export_program(nncfx.quantize(Mixed(), [x]), x)
+        export_program(nncfx.quantize(mixed, [x]), x)
 
 
 def test_activations_are_bytes_of_either_kind_with_the_same_values(

@@ -1,7 +1,6 @@
 """Dequantizations stand where Inductor looks for them, and no value changes."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -54,6 +53,13 @@ def nodes(program: torch.export.ExportedProgram, name: str) -> list[fx.Node]:
     return [node for node in program.graph.nodes if name in str(node.target)]
 
 
+def exact(model: nn.Module) -> torch.export.ExportedProgram:
+    """Return the program of a model, which computes the same bits."""
+    program = export_program(model.eval(), image())
+    assert torch.equal(program.module()(image()), model(image()))
+    return program
+
+
 @pytest.mark.parametrize("name", WAYS)
 def test_a_layer_reads_a_dequantization_whatever_moves_before_it(name: str) -> None:
     way = WAYS[name]
@@ -71,40 +77,33 @@ def test_each_reader_has_a_dequantization_of_its_own() -> None:
             y, weight = self.quantizer(x).flatten(2), self.weight_quantizer(self.head.weight)
             return F.linear(y, weight) + F.linear(y, weight, self.head.bias) + y.sum()
 
-    model = Three(WAYS["dropout"], 36).eval()
-    program = export_program(model, image())
+    program = exact(Three(WAYS["dropout"], 36))
     reads = nodes(program, "dequantize_per_tensor")
     assert [len(node.users) for node in reads] == [1, 1, 1]
     assert len(nodes(program, "decomposed.quantize_per_tensor")) == 1
-    assert torch.equal(program.module()(image()), model(image()))
 
 
-def test_what_computes_between_is_left_in_float() -> None:
-    model = Moved(lambda x: x.mean(2), 6).eval()
-    program = export_program(model, image())
-    (layer,) = nodes(program, "aten.linear")
-    assert "mean" in str(layer.args[0].target)
-    assert torch.equal(program.module()(image()), model(image()))
-
-
-@pytest.mark.parametrize("padding", [{"value": 0.4}, {"mode": "reflect"}])
-def test_padding_with_other_values_is_left_in_float(padding: dict[str, Any]) -> None:
-    model = Moved(lambda x: F.pad(x, (1, 1, 1, 1), **padding), 8).eval()
-    program = export_program(model, image())
-    (layer,) = nodes(program, "aten.linear")
+@pytest.mark.parametrize(
+    ("way", "columns"),
+    [
+        (lambda x: x.mean(2), 6),
+        (lambda x: F.pad(x, (1, 1, 1, 1), value=0.4), 8),
+        (lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"), 8),
+    ],
+)
+def test_what_computes_between_is_left_in_float(
+    way: Callable[[Tensor], Tensor], columns: int
+) -> None:
+    (layer,) = nodes(exact(Moved(way, columns)), "aten.linear")
     assert "dequantize" not in str(layer.args[0].target)
-    assert torch.equal(program.module()(image()), model(image()))
 
 
 @pytest.mark.parametrize("scale", [SCALE, 0.05])
 def test_tensors_are_joined_as_integers_on_one_grid_only(scale: float) -> None:
     other = Rounding(scale, GRID, zero_point=ZERO)
-    model = Moved(lambda x: torch.cat([x, other(image().exp())], 1), 6).eval()
-    program = export_program(model, image())
+    program = exact(Moved(lambda x: torch.cat([x, other(image().exp())], 1), 6))
     (layer,) = nodes(program, "aten.linear")
-    is_joined = "dequantize" in str(layer.args[0].target)
-    assert is_joined == (scale == SCALE)
-    assert torch.equal(program.module()(image()), model(image()))
+    assert ("dequantize" in str(layer.args[0].target)) == (scale == SCALE)
 
 
 def test_dropout_that_stays_at_work_stays_in_the_program() -> None:
@@ -118,10 +117,8 @@ def test_a_tensor_quantized_twice_is_quantized_once_for_each_grid(
     scale: float, count: int
 ) -> None:
     again = Rounding(scale, GRID, zero_point=ZERO)
-    model = Moved(lambda x: again(x.flatten(1)), 144).eval()
-    program = export_program(model, image())
+    program = exact(Moved(lambda x: again(x.flatten(1)), 144))
     assert len(nodes(program, "decomposed.quantize_per_tensor")) == count
-    assert torch.equal(program.module()(image()), model(image()))
 
 
 def test_columns_are_stored_as_rows() -> None:

@@ -43,10 +43,9 @@ def test_a_product_of_rounded_factors_by_hand_whatever_changes(vnni: Hardware) -
 
 
 def test_the_fast_simulation_is_near_the_exact_one(
-    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches
+    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, space: hago.SearchSpace
 ) -> None:
     """No value of this model lies within 2**-22 of a tie, so that only sums differ."""
-    space = hago.search_space(graph, vnni, dataset, hago.QuantizeSettings())
     for few in (8, 5):
         bits = tuple(few if few in each else each[0] for each in space.choices)
         plan = make_plan(graph, vnni, replace(space.strategy, bits=bits))

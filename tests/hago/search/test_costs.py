@@ -21,11 +21,6 @@ from nncfx.hago.search.sensitivity import SensitivityGreedyTuner, divergence, ed
 from nncfx.targets import Hardware
 
 
-@pytest.fixture
-def space(graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches) -> SearchSpace:
-    return search_space(graph, vnni, dataset, hago.QuantizeSettings())
-
-
 def test_bytes_of_weights_by_hand(graph: hago.QuantGraph, space: SearchSpace) -> None:
     # weights 3*8*9 + 8*8*9 + 8*4 at 8 bits, biases 8 + 8 + 4 at 32
     assert weight_bytes(graph, space.strategy) == 216 + 576 + 32 + 4 * 20
@@ -73,10 +68,7 @@ def test_the_divergence_of_a_model_from_itself_is_zero(
     assert divergence(model, logits) == pytest.approx(0, abs=1e-6)
 
 
-def test_fewer_bits_do_more_harm(
-    graph: hago.QuantGraph, vnni: Hardware, space: SearchSpace, dataset: LabelledBatches
-) -> None:
-    evaluator = hago.Evaluator(graph, vnni, space.strategy, dataset, hago.top1_accuracy)
+def test_fewer_bits_do_more_harm(evaluator: hago.Evaluator, space: SearchSpace) -> None:
     table = edge_sensitivities(evaluator, space.choices)
     assert [tuple(one) for one in table] == list(space.choices)
     searched = [one for one in table if len(one) > 1]
@@ -88,9 +80,8 @@ def test_fewer_bits_do_more_harm(
 
 
 def test_an_edge_alone_is_the_graph_with_floats_elsewhere(
-    graph: hago.QuantGraph, vnni: Hardware, space: SearchSpace, dataset: LabelledBatches
+    graph: hago.QuantGraph, evaluator: hago.Evaluator, space: SearchSpace, dataset: LabelledBatches
 ) -> None:
-    evaluator = hago.Evaluator(graph, vnni, space.strategy, dataset, hago.top1_accuracy)
     images = dataset[0][0]
     model = evaluator.simulated(space.strategy.bits)
     model.restrict_to([0])

@@ -6,17 +6,7 @@ from torch import nn
 
 from nncfx import hago
 from nncfx.errors import ArgumentError
-from nncfx.hago.search.evaluation import LabelledBatches
 from nncfx.targets import Hardware
-
-
-def evaluator_of(
-    model: nn.Module, hardware: Hardware, dataset: LabelledBatches
-) -> tuple[hago.Evaluator, tuple[tuple[int, ...], ...]]:
-    graph = hago.prepare_graph(model, dataset[0][0][:1])
-    space = hago.search_space(graph, hardware, dataset, hago.QuantizeSettings())
-    made = hago.Evaluator(graph, hardware, space.strategy, dataset, hago.top1_accuracy)
-    return made, space.choices
 
 
 def test_the_estimate_of_a_linear_layer_by_hand(vnni: Hardware) -> None:
@@ -24,8 +14,10 @@ def test_the_estimate_of_a_linear_layer_by_hand(vnni: Hardware) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 3, bias=False)).eval()
     x = torch.randn(40, 6)
-    evaluator, choices = evaluator_of(model, vnni, [(x, torch.zeros(40))])
-    table = hago.hessian_sensitivities(evaluator, choices, probes=2000)
+    data, graph = [(x, torch.zeros(40))], hago.prepare_graph(model, x[:1])
+    space = hago.search_space(graph, vnni, data, hago.QuantizeSettings())
+    evaluator = hago.Evaluator(graph, vnni, space.strategy, data, hago.top1_accuracy)
+    table = hago.hessian_sensitivities(evaluator, space.choices, probes=2000)
     weight = model[0].weight.detach()
     p = (x @ weight.T).softmax(1)
     trace = float((x.square().sum(1) * (p - p.square()).sum(1)).mean())
@@ -39,10 +31,8 @@ def test_the_estimate_of_a_linear_layer_by_hand(vnni: Hardware) -> None:
 
 
 def test_the_estimate_is_near_what_is_measured(
-    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches
+    evaluator: hago.Evaluator, space: hago.SearchSpace
 ) -> None:
-    space = hago.search_space(graph, vnni, dataset, hago.QuantizeSettings())
-    evaluator = hago.Evaluator(graph, vnni, space.strategy, dataset, hago.top1_accuracy)
     measured = hago.edge_sensitivities(evaluator, space.choices)
     estimated = hago.hessian_sensitivities(evaluator, space.choices, probes=16)
     assert [list(one) for one in estimated] == [list(one) for one in measured]
@@ -52,10 +42,8 @@ def test_the_estimate_is_near_what_is_measured(
 
 
 def test_the_same_seed_gives_the_same_table(
-    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches
+    evaluator: hago.Evaluator, space: hago.SearchSpace
 ) -> None:
-    space = hago.search_space(graph, vnni, dataset, hago.QuantizeSettings())
-    evaluator = hago.Evaluator(graph, vnni, space.strategy, dataset, hago.top1_accuracy)
     tables = [
         hago.hessian_sensitivities(evaluator, space.choices, probes=1, seed=seed)
         for seed in (3, 3, 4)
@@ -64,20 +52,14 @@ def test_the_same_seed_gives_the_same_table(
 
 
 def test_an_edge_without_a_choice_has_no_harm(
-    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches
+    evaluator: hago.Evaluator, space: hago.SearchSpace
 ) -> None:
-    space = hago.search_space(graph, vnni, dataset, hago.QuantizeSettings())
-    evaluator = hago.Evaluator(graph, vnni, space.strategy, dataset, hago.top1_accuracy)
     only = tuple(one[:1] for one in space.choices[:-1]) + space.choices[-1:]
     table = hago.hessian_sensitivities(evaluator, only, probes=1)
     assert all(set(one.values()) == {0.0} for one in table[:-1])
     assert table[-1][4] > 0
 
 
-def test_no_probe_is_refused(
-    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches
-) -> None:
-    space = hago.search_space(graph, vnni, dataset, hago.QuantizeSettings())
-    evaluator = hago.Evaluator(graph, vnni, space.strategy, dataset, hago.top1_accuracy)
+def test_no_probe_is_refused(evaluator: hago.Evaluator, space: hago.SearchSpace) -> None:
     with pytest.raises(ArgumentError, match="0 probes estimate nothing"):
         hago.hessian_sensitivities(evaluator, space.choices, probes=0)

@@ -12,18 +12,6 @@ from nncfx.hago.search.rounding_errors import rounding_errors
 from nncfx.targets import Hardware
 
 
-@pytest.fixture
-def space(graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches) -> hago.SearchSpace:
-    return hago.search_space(graph, vnni, dataset, hago.QuantizeSettings())
-
-
-@pytest.fixture
-def evaluator(
-    graph: hago.QuantGraph, vnni: Hardware, dataset: LabelledBatches, space: hago.SearchSpace
-) -> hago.Evaluator:
-    return hago.Evaluator(graph, vnni, space.strategy, dataset, hago.top1_accuracy)
-
-
 def test_the_errors_of_an_input_and_of_a_weight_by_hand(
     evaluator: hago.Evaluator, space: hago.SearchSpace, dataset: LabelledBatches
 ) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from language_models import language_model
 from nncfx.errors import ArgumentError
 from nncfx.quantization.blocks.block_calls import advanced, block_calls, find_blocks
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_blocks
@@ -120,9 +121,7 @@ def test_why_blocks_do_not_follow_one_another_is_told() -> None:
 
 def test_blocks_of_rwkv_are_compressed() -> None:
     """They return their state and attentions beside what they pass on."""
-    torch.manual_seed(0)
-    config = transformers.RwkvConfig(vocab_size=90, hidden_size=32, num_hidden_layers=2)
-    model = transformers.RwkvForCausalLM(config).eval()
+    model = language_model("rwkv", hidden_size=32, intermediate_size=None)
     batch = {"input_ids": torch.randint(90, (2, 10))}
     small = quantize_blocks(model, [batch], WeightSettings(weights="int8", group_size=32))
     linear = [name for name, one in small.named_modules() if isinstance(one, nn.Linear)]
@@ -134,12 +133,7 @@ def test_blocks_of_rwkv_are_compressed() -> None:
 
 
 def test_a_state_that_blocks_move_on_is_the_same_in_each_run() -> None:
-    torch.manual_seed(0)
-    config = transformers.RwkvConfig(
-        vocab_size=90, hidden_size=32, attention_hidden_size=32, intermediate_size=48,
-        num_hidden_layers=2,
-    )  # fmt: skip
-    model = transformers.RwkvForCausalLM(config).eval()
+    model = language_model("rwkv", hidden_size=32, intermediate_size=48)
     nn.init.normal_(model.rwkv.blocks[0].attention.time_mix_key)
     batch = {"input_ids": torch.randint(90, (2, 8))}
     hidden: list[Tensor] = []

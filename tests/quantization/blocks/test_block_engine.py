@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from language_models import language_model, token_batches
 from nncfx.errors import ArgumentError, CompressionError
@@ -16,6 +16,7 @@ from nncfx.quantization.blocks.block_calls import advanced, block_calls, find_bl
 from nncfx.quantization.blocks.block_engine import WeightSettings, quantize_block, quantize_blocks
 from nncfx.quantization.blocks.weight_formats import WeightFormat
 from nncfx.quantization.packing.layers import PackedEmbedding, PackedLinear
+from small_models import Function
 
 
 def error(model: nn.Module, exact: nn.Module) -> float:
@@ -186,28 +187,16 @@ def test_a_packed_block_keeps_no_float_weights_while_the_next_one_is_rounded() -
 
 
 def test_matrices_that_stay_in_float_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.again = nn.Linear(32, 32), nn.Linear(32, 32)
+    def twice() -> nn.Module:
+        return Function(
+            lambda m, x: m.again(m.again(m.one(x))), one=nn.Linear(32, 32), again=nn.Linear(32, 32)
+        )
 
-        def forward(self, x: Tensor) -> Tensor:
-            y: Tensor = self.again(self.again(self.one(x)))
-            return y
-
-    class Chain(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.steps = nn.ModuleList([Twice(), Twice()])
-
-        def forward(self, x: Tensor) -> Tensor:
-            for one in self.steps:
-                x = one(x)
-            return x
-
+    steps = nn.ModuleList([twice(), twice()])
+    chain = Function(lambda m, x: m.steps[1](m.steps[0](x)), steps=steps)
     with caplog.at_level(logging.WARNING):
-        packed = quantize_blocks(Chain(), [torch.randn(64, 32)], WeightSettings(group_size=32))
-    told = "1 matrices of Twice, 50.0 % of its weights, stay in float: 'again.weight'"
+        packed = quantize_blocks(chain, [torch.randn(64, 32)], WeightSettings(group_size=32))
+    told = "1 matrices of Function, 50.0 % of its weights, stay in float: 'again.weight'"
     assert told in caplog.text
     assert isinstance(packed.steps[1].one, PackedLinear)
 

@@ -52,6 +52,14 @@ def words(packed: Tensor, bits: int, axis: int) -> Tensor:
     return torch.tensor(found).movedim(-1, axis)
 
 
+def assert_read_alike(folder: Path, packed: nn.Module, **options: object) -> None:
+    """Check that transformers reads a model with the logits of the one quantized in memory."""
+    read = transformers.AutoModelForCausalLM.from_pretrained(folder, **options).eval()
+    with torch.no_grad():
+        found, expected = (one(**token_batches()[0]).logits for one in (read, packed))
+    torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
+
+
 SETTINGS = WeightSettings(weights="uint4", group_size=32)
 
 
@@ -99,11 +107,7 @@ def test_transformers_reads_compressed_tensors_and_gives_the_same_logits(
     if weights in {"uint4", "mxfp4"}:
         # else version 0.20 has no place for packed zero points, and makes bfloat16 of MXFP4
         options["quantization_config"] = transformers.CompressedTensorsConfig(dequantize=True)
-    read = transformers.AutoModelForCausalLM.from_pretrained(target, **options)
-    packed = quantize_blocks(model, token_batches(), settings)
-    with torch.no_grad():
-        found, expected = (one(**token_batches()[0]).logits for one in (read.eval(), packed))
-    torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
+    assert_read_alike(target, quantize_blocks(model, token_batches(), settings), **options)
 
 
 def test_linear_layers_of_a_class_of_their_own_are_quantized(tmp_path: Path) -> None:
@@ -150,11 +154,7 @@ def test_rows_that_the_group_does_not_divide_are_read_with_the_groups_that_they_
     assert sizes[64] == [f"model.layers.{number}.mlp.down_proj" for number in range(3)]
     assert {32, 64} == sizes.keys()
     assert len(sizes[32]) == 3 * 6
-    read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
-    packed = quantize_blocks(model, token_batches(), settings)
-    with torch.no_grad():
-        found, expected = (one(**token_batches()[0]).logits for one in (read, packed))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert_read_alike(target, quantize_blocks(model, token_batches(), settings))
     # and when all blocks are read back
     quantize_checkpoint(source, target, token_batches(), settings)
     assert (target / "config.json").read_text() == config
@@ -172,12 +172,7 @@ def test_gptq_says_the_one_size_that_the_groups_have(tmp_path: Path) -> None:
 
 def test_linear_layers_of_blocks_that_stay_in_float_are_told(tmp_path: Path) -> None:
     pytest.importorskip("compressed_tensors")
-    torch.manual_seed(0)
-    config = transformers.BartConfig(
-        vocab_size=90, d_model=64, decoder_layers=2, decoder_attention_heads=4,
-        decoder_ffn_dim=96, max_position_embeddings=32,
-    )  # fmt: skip
-    model = transformers.BartForCausalLM(config).eval()
+    model = language_model("bart", decoder_layers=2, decoder_ffn_dim=96)
     settings = WeightSettings(group_size=32)
     target = quantize_checkpoint(
         saved(model, tmp_path / "f"), tmp_path / "q", token_batches(), settings
@@ -186,11 +181,7 @@ def test_linear_layers_of_blocks_that_stay_in_float_are_told(tmp_path: Path) -> 
     # a decoder alone never runs its attention to an encoder
     cross = [one for one, _ in model.named_modules() if ".encoder_attn." in one]
     assert sorted(told) == sorted([*cross, "lm_head"])
-    read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
-    packed = quantize_blocks(model, token_batches(), settings)
-    with torch.no_grad():
-        found, expected = (one(**token_batches()[0]).logits for one in (read, packed))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert_read_alike(target, quantize_blocks(model, token_batches(), settings))
 
 
 def test_a_run_that_is_killed_at_any_block_goes_on_and_ends_with_the_same_tensors(
@@ -268,13 +259,10 @@ def test_tied_models_and_models_of_one_file_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(transformers, "Gemma4TextConfig"), reason="it is newer")
 def test_buffers_are_read_and_written(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    config = transformers.Gemma4TextConfig(
-        vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=2, head_dim=32,
-        global_head_dim=32, num_attention_heads=2, num_key_value_heads=1, pad_token_id=0,
+    model = language_model(
+        "gemma4_text", head_dim=32, global_head_dim=32, pad_token_id=0,
         layer_types=["sliding_attention", "full_attention"], hidden_size_per_layer_input=0,
     )  # fmt: skip
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
     for layer in model.model.layers:
         layer.layer_scalar.fill_(0.25)
     source = saved(model, tmp_path / "float")
@@ -287,11 +275,23 @@ def test_buffers_are_read_and_written(tmp_path: Path) -> None:
             assert torch.equal(codes, layer.integers().values.long()), name
 
 
-def test_a_config_of_another_width_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"intermediate_size": 192}, r"is \[96, 64\] in '.*', and \[192, 64\] by"),
+        (
+            {"architectures": ["MyModel"], "model_type": "vit"},
+            "cannot make the model of '.*', of the class 'MyMod",
+        ),
+    ],
+)
+def test_a_config_of_another_model_is_refused(
+    changes: dict[str, object], said: str, tmp_path: Path
+) -> None:
     source = saved(llama(), tmp_path / "float")
     config = json.loads((source / "config.json").read_text())
-    (source / "config.json").write_text(json.dumps(config | {"intermediate_size": 192}))
-    with pytest.raises(StorageError, match=r"is \[96, 64\] in '.*', and \[192, 64\] by"):
+    (source / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(StorageError, match=said):
         quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS)
     assert not (tmp_path / "q").exists()
 
@@ -356,15 +356,6 @@ def test_a_model_of_another_kind_is_made_by_the_class_that_its_config_names(
             assert torch.equal(codes, layer.integers().values.long())
 
 
-def test_a_config_of_no_known_model_is_told(tmp_path: Path) -> None:
-    source = saved(llama(), tmp_path / "float")
-    config = json.loads((source / "config.json").read_text())
-    changed = config | {"architectures": ["MyModel"], "model_type": "vit"}
-    (source / "config.json").write_text(json.dumps(changed))
-    with pytest.raises(StorageError, match=r"cannot make the model of '.*', of the class 'MyMod"):
-        quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS)
-
-
 def test_the_config_has_the_names_of_memory_too(tmp_path: Path) -> None:
     # the head is `embed_out` in files
     pytest.importorskip("compressed_tensors")
@@ -373,20 +364,12 @@ def test_the_config_has_the_names_of_memory_too(tmp_path: Path) -> None:
     target = quantize_checkpoint(source, tmp_path / "q", token_batches(), settings)
     config = json.loads((target / "config.json").read_text())["quantization_config"]
     assert config["ignore"] == ["embed_out", "lm_head"]
-    read = transformers.AutoModelForCausalLM.from_pretrained(target).eval()
-    packed = quantize_blocks(mixture("gpt_neox"), token_batches(), settings)
-    with torch.no_grad():
-        found, expected = (one(**token_batches()[0]).logits for one in (read, packed))
-    torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-4)
+    assert_read_alike(target, quantize_blocks(mixture("gpt_neox"), token_batches(), settings))
 
 
 def test_a_model_whose_file_has_other_names_is_told_of_the_way(tmp_path: Path) -> None:
-    config = transformers.GptOssConfig(
-        vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=1,
-        num_attention_heads=4, num_key_value_heads=2, num_local_experts=2,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-    )  # fmt: skip
-    source = saved(transformers.AutoModelForCausalLM.from_config(config), tmp_path / "float")
+    rope = {"rope_type": "default", "rope_theta": 1e4}
+    source = saved(language_model("gpt_oss", rope_parameters=rope), tmp_path / "float")
     with pytest.raises(StorageError, match=r"other names than in memory, load the model"):
         quantize_checkpoint(source, tmp_path / "q", token_batches(), SETTINGS)
 

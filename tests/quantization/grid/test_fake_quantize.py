@@ -9,13 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nncfx.quantization import (
-    QuantizerSpec,
-    fake_quantize,
-    qparams_from_range,
-    qparams_from_threshold,
-    range_of,
-)
+from nncfx.quantization import QuantizerSpec, fake_quantize, qparams_from_range, range_of
 from nncfx.quantization.grid.fake_quantize import to_integers
 
 SPECS = (
@@ -160,20 +154,6 @@ def test_inside_the_range_the_error_is_at_most_half_a_step(bits: int, peak: floa
     scale, zero = qparams_from_range(-ends, ends, spec)
     x = torch.linspace(-peak, peak, 301, dtype=torch.float64)
     assert float((fake_quantize(x, scale, zero, spec) - x).abs().max()) <= float(scale) * 0.5001
-
-
-def test_the_seeds_scale_is_the_threshold_over_a_power_of_two() -> None:
-    scale, zero = qparams_from_threshold(torch.tensor([2.0, 4.0]), QuantizerSpec(axis=0))
-    assert scale.tolist() == [2 / 128, 4 / 128]
-    assert zero.tolist() == [0, 0]
-
-
-def test_the_threshold_itself_is_clipped_to_the_largest_integer() -> None:
-    spec = QuantizerSpec()
-    found = fake_quantize(
-        torch.tensor(2.0), *qparams_from_threshold(torch.tensor(2.0), spec), spec
-    )
-    assert float(found) == 127 * 2 / 128
 
 
 @pytest.mark.parametrize("mode", ["symmetric", "asymmetric"])

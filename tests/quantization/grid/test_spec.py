@@ -41,8 +41,3 @@ def test_a_float8_of_other_than_8_bits_is_refused() -> None:
 def test_a_group_beside_an_axis_is_refused() -> None:
     with pytest.raises(ArgumentError, match="group is 16 with axis 0"):
         QuantizerSpec(group=16, axis=0)
-
-
-def test_the_seed_divides_the_threshold_by_two_to_the_bits_without_the_sign() -> None:
-    assert QuantizerSpec(bits=8).steps_per_threshold == 128
-    assert QuantizerSpec(bits=8, signed=False).steps_per_threshold == 256

@@ -121,23 +121,15 @@ def test_other_grids_than_that_of_most_are_floats(tmp_path: Path) -> None:
 
 
 def test_experts_that_files_have_in_one_tensor_are_refused(tmp_path: Path) -> None:
-    config = transformers.GptOssConfig(
-        vocab_size=90, hidden_size=64, intermediate_size=64, num_hidden_layers=1,
-        num_attention_heads=4, num_key_value_heads=2, num_local_experts=4, head_dim=16,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-    )  # fmt: skip
-    separate = separate_experts(transformers.AutoModelForCausalLM.from_config(config).eval())
+    rope = {"rope_type": "default", "rope_theta": 1e4}
+    separate = separate_experts(language_model("gpt_oss", head_dim=16, rope_parameters=rope))
     small: Any = quantize_blocks(separate, [BATCH], INT4)
     with pytest.raises(StorageError, match="The files of this class have them in one tensor"):
         small.save_pretrained(tmp_path)
 
 
 def test_a_model_whose_weights_are_all_packed_still_tells_its_dtype() -> None:
-    config = transformers.NanoChatConfig(
-        vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=1,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
-    )  # fmt: skip
-    plain = transformers.AutoModelForCausalLM.from_config(config).eval()
+    plain = language_model("nanochat", max_position_embeddings=64)
     small: Any = quantize_blocks(plain, [BATCH], INT4, rest="int8")
     assert small.dtype == torch.float32
     found = small.generate(BATCH["input_ids"], max_new_tokens=2, do_sample=False, pad_token_id=0)

@@ -7,6 +7,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
+from language_models import language_model
 from nncfx.quantization.packing.tensor_names import file_names
 from nncfx.quantization.preparation.separate_experts import separate_experts
 
@@ -21,11 +22,7 @@ def on_meta(kind: str, **settings: object) -> nn.Module:
 
 
 def test_they_are_those_of_the_file_and_belong_to_the_same_values(tmp_path: Path) -> None:
-    config = transformers.MixtralConfig(
-        vocab_size=90, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=4, num_local_experts=3,
-    )  # fmt: skip
-    model = transformers.MixtralForCausalLM(config)
+    model = language_model("mixtral")
     model.save_pretrained(tmp_path)
     names = file_names(model)
     state = separate_experts(model).state_dict()

@@ -15,6 +15,7 @@ from nncfx.quantization.placement.overflow_fix import OverflowFix
 from nncfx.quantization.placement.placement_options import PlacementOptions
 from nncfx.quantization.placement.plan_model import plan_model
 from nncfx.tracing import WeightSite
+from small_models import Function
 
 Told: TypeAlias = Callable[[str, OverflowFix | None], list[str]]
 
@@ -77,17 +78,13 @@ def test_an_unknown_fix_is_refused_with_the_nearest() -> None:
         largest_integers(cast("OverflowFix", True))
 
 
-class Counted(nn.Module):
+def counted() -> nn.Module:
     """A table, two layers with weights, and a product without: two have sums of bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(8, 4)
-        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.layers(self.table(x))
-        return y @ y.mT
+    return Function(
+        lambda m, x: (y := m.layers(m.table(x))) @ y.mT,
+        table=nn.Embedding(8, 4),
+        layers=nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)),
+    )
 
 
 @pytest.fixture(params=["quantize", "create_compressed_model"])
@@ -95,7 +92,7 @@ def told(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> To
     """Return what the log says of sums when grids are chosen for a target, with or without fix."""
 
     def told(target: str, fix: OverflowFix | None) -> list[str]:
-        model, x = Counted(), torch.arange(8).view(2, 4)
+        model, x = counted(), torch.arange(8).view(2, 4)
         with caplog.at_level(logging.WARNING, logger="nncfx"):
             if request.param == "quantize":
                 quantize(model, [x], target=target, options=QuantizeOptions(overflow_fix=fix))
@@ -151,7 +148,7 @@ def test_a_plan_of_which_nothing_is_made_tells_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     has_vnni(monkeypatch, False)
-    network = nncfx.wrap(Counted(), torch.arange(8).view(2, 4))
+    network = nncfx.wrap(counted(), torch.arange(8).view(2, 4))
     plan = plan_model(network, "onnxruntime", PlacementOptions())
     assert plan.saturating == 2
     assert not caplog.text

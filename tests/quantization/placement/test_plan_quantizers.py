@@ -157,19 +157,16 @@ def test_what_is_concatenated_shares_a_quantizer() -> None:
 
 @pytest.mark.parametrize("is_parameter", [False, True])
 def test_what_is_joined_with_a_constant_is_quantized_behind_it(*, is_parameter: bool) -> None:
-    class Joined(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.last = nn.Linear(5, 2)
-            self.token = nn.Parameter(torch.ones(1, 1))
-
-        def forward(self, x: Tensor) -> Tensor:
-            constant = self.token if is_parameter else torch.full((1, 1), 0.5)
-            return self.last(torch.cat([x, constant], 1))
-
-    plan = planned(Joined(), inputs=torch.ones(1, 4))
+    model = Function(
+        lambda m, x: m.last(
+            torch.cat([x, m.token if is_parameter else torch.full((1, 1), 0.5)], 1)
+        ),
+        last=nn.Linear(5, 2),
+        token=nn.Parameter(torch.ones(1, 1)),
+    )
+    plan = planned(model, inputs=torch.ones(1, 4))
     assert [str(site) for one in plan.activations for site in one.sites] == [
-        "Joined/cat_0|OUTPUT0"
+        "Function/cat_0|OUTPUT0"
     ]
 
 
@@ -205,19 +202,15 @@ def test_weights_of_convolutions_can_be_stored_in_bytes_where_none_is_computed_i
 def test_a_float_reader_beside_a_quantized_one_keeps_its_tensor() -> None:
     hardware = Hardware(name="bare", operations={"linear": CPU.descriptors("linear")})
 
-    class Branches(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.first(x).tanh()
-            return self.second(x) + x
-
-    plan = planned(Branches(), hardware, torch.ones(2, 4))
+    model = Function(
+        lambda m, x: m.second(y := m.first(x).tanh()) + y,
+        first=nn.Linear(4, 4),
+        second=nn.Linear(4, 4),
+    )
+    plan = planned(model, hardware, torch.ones(2, 4))
     assert [str(site) for one in plan.activations for site in one.sites] == [
-        "Branches/Linear[first]/linear_0|INPUT0",
-        "Branches/Linear[second]/linear_0|INPUT0",
+        "Function/Linear[first]/linear_0|INPUT0",
+        "Function/Linear[second]/linear_0|INPUT0",
     ]
     assert {(one.kind, one.reason) for one in plan.float_operations} == {
         ("tanh", "bare has no integer kernel for it"),
@@ -281,13 +274,11 @@ def test_an_embedding_has_a_quantized_table_and_no_quantized_index() -> None:
 
 
 def test_an_addition_of_a_constant_stays_in_float_with_the_reason() -> None:
-    class Shifted(Net):
-        def forward(self, x: Tensor) -> Tensor:
-            return self.conv(x).relu() + 1.0
-
-    (left,) = planned(Shifted()).float_operations
+    (left,) = planned(
+        Function(lambda m, x: m.conv(x).relu() + 1.0, conv=nn.Conv2d(3, 4, 3))
+    ).float_operations
     assert (left.address, left.reason) == (
-        "Shifted/__add___0",
+        "Function/__add___0",
         "one of its operands is a constant",
     )
 
@@ -407,18 +398,14 @@ def test_the_models_outputs_can_be_quantized() -> None:
 
 
 def test_groups_of_scopes_share_a_scale() -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            return self.first(x), self.second(y)
-
     inputs = (torch.ones(2, 4), torch.ones(2, 4))
-    assert len(planned(Two(), inputs=inputs).activations) == 2
-    unified = planned(Two(), inputs=inputs, unified=(("{function}linear",),))
-    assert len(unified.activations) == 1
+    for unified, count in ((), 2), ((("{function}linear",),), 1):
+        model = Function(
+            lambda m, x, y: (m.first(x), m.second(y)),
+            first=nn.Linear(4, 4),
+            second=nn.Linear(4, 4),
+        )
+        assert len(planned(model, inputs=inputs, unified=unified).activations) == count
 
 
 def test_planning_twice_gives_equal_plans() -> None:
@@ -440,19 +427,16 @@ def test_every_layer_of_a_real_model_is_quantized(build: object, contractions: i
 
 
 def test_an_addition_that_only_a_float_operation_reads_stays_in_float() -> None:
-    class Normed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
-            self.norm = nn.LayerNorm(6)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.second(self.norm(self.first(x) + x))
-
-    plan = planned(Normed(), inputs=torch.randn(2, 6))
+    model = Function(
+        lambda m, x: m.second(m.norm(m.first(x) + x)),
+        first=nn.Linear(6, 6),
+        second=nn.Linear(6, 6),
+        norm=nn.LayerNorm(6),
+    )
+    plan = planned(model, inputs=torch.randn(2, 6))
     assert [one.name for one in plan.activations] == [
-        "Normed/Linear[first]/linear_0|INPUT0",
-        "Normed/LayerNorm[norm]/layer_norm_0|OUTPUT0",
+        "Function/Linear[first]/linear_0|INPUT0",
+        "Function/LayerNorm[norm]/layer_norm_0|OUTPUT0",
     ]
     (reason,) = [one.reason for one in plan.float_operations if one.kind == "add"]
     assert reason == "nothing that reads it is computed in integers"
@@ -512,22 +496,19 @@ def test_a_weight_that_is_read_transposed_is_quantized_itself_by_output(way: str
     assert names(plan) == ["Turned/__matmul___0|INPUT0"]
 
 
-class BothWays(nn.Module):
-    """An autoencoder whose decoder reads the encoder's weight transposed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder, self.bias = nn.Linear(16, 16), nn.Parameter(torch.randn(16))
-        self.encoder.weight.data.mul_(torch.logspace(-2, 0, 16)[:, None])
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(self.encoder(x).relu(), self.encoder.weight.t(), self.bias)
-
-
 def test_a_weight_that_is_read_both_ways_round_has_one_scale(tmp_path: Path) -> None:
-    """Of scales along what a product sums, ONNX Runtime makes scales of its outputs."""
+    """In an autoencoder whose decoder reads the weight of the encoder, transposed.
+
+    Of scales along what a product sums, ONNX Runtime makes scales of its outputs.
+    """
     torch.manual_seed(0)
-    model, x = BothWays(), torch.randn(64, 16)
+    model = Function(
+        lambda m, x: F.linear(m.encoder(x).relu(), m.encoder.weight.t(), m.bias),
+        encoder=nn.Linear(16, 16),
+        bias=nn.Parameter(torch.randn(16)),
+    )
+    model.encoder.weight.data.mul_(torch.logspace(-2, 0, 16)[:, None])
+    x = torch.randn(64, 16)
     (weight,) = planned(model, inputs=x).weights
     assert weight.spec.axis is None
     quantized = nncfx.quantize(model, [x])
@@ -537,22 +518,13 @@ def test_a_weight_that_is_read_both_ways_round_has_one_scale(tmp_path: Path) -> 
     assert (executed - expected).norm() < 3e-3 * expected.norm()  # a sum in 1,024 on another step
 
 
-class Left(nn.Module):
-    """A product by a parameter from the left."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(5, 3, generator=torch.Generator().manual_seed(0)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.weight @ x
-
-
 def test_a_weight_from_the_left_has_one_scale_for_no_runtime_takes_more(tmp_path: Path) -> None:
-    (weight,) = planned(Left(), inputs=torch.ones(2, 3, 4)).weights
-    assert weight.spec.axis is None
+    weight = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    model = Function(lambda m, x: m.weight @ x, weight=nn.Parameter(weight))
+    (planned_weight,) = planned(model, inputs=torch.ones(2, 3, 4)).weights
+    assert planned_weight.spec.axis is None
     x = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1))
-    quantized = nncfx.quantize(Left(), [x])
+    quantized = nncfx.quantize(model, [x])
     file = nncfx.export_onnx(quantized, tmp_path / "x.onnx", x)
     kernels = integer_kernels(file.path, x)
     assert (len(kernels.integer), len(kernels.float)) == (1, 0)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import nncfx
 from nncfx.errors import ArgumentError
 from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
+from small_models import Function
 
 
 def unsettle(model: nn.Module) -> nn.Module:
@@ -73,30 +74,17 @@ def test_by_hand_the_scale_goes_into_the_weight_and_the_mean_into_the_bias() -> 
     assert (linear.weight.item(), linear.bias.item()) == (3.0, -1.0)  # 3 * 2/2, (1 - 7) + 5
 
 
-class Branching(nn.Module):
-    """A batch norm whose input is read by an addition as well."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.conv(x)
-        return self.norm(y) + y
+CONV = nn.Conv2d(2, 2, 1)
 
 
-class CalledTwice(nn.Module):
-    """One layer that two batch norms follow in turn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.first, self.second = nn.Conv2d(2, 2, 1), *(nn.BatchNorm2d(2),) * 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.conv(self.first(self.conv(x))))
-
-
-@pytest.mark.parametrize("model", [Branching(), CalledTwice()])
+@pytest.mark.parametrize(
+    "model",
+    [
+        Function(lambda m, x: m.norm(y := m.conv(x)) + y, conv=CONV, norm=nn.BatchNorm2d(2)),
+        nn.Sequential(CONV, nn.BatchNorm2d(2), CONV, nn.BatchNorm2d(2)),
+    ],
+    ids=["read twice", "called twice"],
+)
 def test_a_batch_norm_that_cannot_fold_exactly_stays(model: nn.Module) -> None:
     check_exact(model, torch.randn(2, 2, 3, 3), ())
 
@@ -176,13 +164,10 @@ def test_what_only_has_the_buffers_of_a_norm_stays() -> None:
 
 
 def test_a_frozen_norm_that_is_called_twice_stays() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)
-            self.norm = Frozen(4, tells=True)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.norm(self.first(x)) + self.norm(self.second(x))
-
-    assert fold_batch_norms(Twice().eval(), torch.randn(1, 3, 6, 6)) == ()
+    model = Function(
+        lambda m, x: m.norm(m.first(x)) + m.norm(m.second(x)),
+        first=nn.Conv2d(3, 4, 1),
+        second=nn.Conv2d(3, 4, 1),
+        norm=Frozen(4, tells=True),
+    )
+    assert fold_batch_norms(model.eval(), torch.randn(1, 3, 6, 6)) == ()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range
 from nncfx.quantization.grid.spec import QuantizerSpec
 from nncfx.quantization.preparation.equalization import equalization_scales, equalize_layers
+from small_models import Function
 
 IMAGES = (2, 3, 8, 8)
 
@@ -83,20 +84,14 @@ def test_what_would_change_the_model_is_left_alone(
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-class Branching(nn.Module):
-    """Two layers read the first one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.one, self.two = (nn.Linear(3, 3) for _ in range(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.first(x)
-        return self.one(y) + self.two(y)
-
-
 def test_a_layer_with_two_readers_is_left_alone() -> None:
-    assert equalize_layers(Branching(), torch.randn(2, 3)) == ()
+    model = Function(
+        lambda m, x: m.one(y := m.first(x)) + m.two(y),
+        first=nn.Linear(3, 3),
+        one=nn.Linear(3, 3),
+        two=nn.Linear(3, 3),
+    )
+    assert equalize_layers(model, torch.randn(2, 3)) == ()
 
 
 @given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)), min_size=1, max_size=9))

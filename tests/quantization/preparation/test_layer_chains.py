@@ -109,7 +109,7 @@ class Turned(nn.Linear):
 
 
 class Block(nn.Module):
-    """What SmoothQuant, GPTQ, AdaRound and bias correction all work on."""
+    """What SmoothQuant, GPTQ, block reconstruction and bias correction all work on."""
 
     def __init__(self, spelling: str | None) -> None:
         super().__init__()

@@ -3,13 +3,13 @@
 import copy
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from language_models import language_model
 from nncfx.errors import GraphError
 from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range
 from nncfx.quantization.grid.spec import QuantizerSpec
@@ -17,29 +17,14 @@ from nncfx.quantization.preparation.residual_stream import attention_pairs, resi
 from nncfx.quantization.preparation.rotation import random_rotation, rotate
 from nncfx.tracing import trace
 
-transformers = pytest.importorskip("transformers")
-
-SMALL: dict[str, Any] = {
-    "vocab_size": 90,
-    "hidden_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 112,
-    "initializer_range": 0.2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 TOKENS = torch.randint(90, (3, 12), generator=torch.Generator().manual_seed(0))
 BATCH = {"input_ids": TOKENS}
 
 
 def made(kind: str, **changes: object) -> nn.Module:
     """Return a model whose norms' weights and biases are no ones and zeros."""
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{kind}Config")(**SMALL | changes)
-    model: nn.Module = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    sizes = {"hidden_size": 96, "intermediate_size": 112, "pad_token_id": 0}
+    model = language_model(kind, **sizes | changes)
     with torch.no_grad():
         for one in model.parameters():
             if one.ndim == 1:
@@ -51,14 +36,14 @@ def relative(found: Tensor, wanted: Tensor) -> float:
     return float(((found - wanted).norm() / wanted.norm()).detach())
 
 
-@pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Qwen3", "Mistral", "Phi3", "Granite"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral", "phi3", "granite"])
 def test_the_model_computes_what_it_did(kind: str) -> None:
     """Without biases of the stream, with them, norms of heads, windows, fused layers, and factors.
 
     Granite's embeddings and sums have factors (`residual_multiplier`), 1 by default.
     """
     factors = {"embedding_multiplier": 3.0, "residual_multiplier": 0.2}
-    model = made(kind, **factors if kind == "Granite" else {})
+    model = made(kind, **factors if kind == "granite" else {})
     before = copy.deepcopy(model.state_dict())
     turned = rotate(model, BATCH)
     other = {"input_ids": TOKENS.flip(1)[:2, :7]}
@@ -71,20 +56,20 @@ def test_the_model_computes_what_it_did(kind: str) -> None:
 
 
 def test_biases_of_writers_turn_with_them() -> None:
-    model = made("Llama", attention_bias=True, mlp_bias=True)
+    model = made("llama", attention_bias=True, mlp_bias=True)
     assert relative(rotate(model, BATCH)(**BATCH).logits, model(**BATCH).logits) < 1e-5
 
 
 def test_half_precision_is_rounded_once() -> None:
     """Eight binary digits: each of some ten matrices in a row is off by 2^-9 at random."""
-    model = made("Llama").bfloat16()
+    model = made("llama").bfloat16()
     found = rotate(model, BATCH)(**BATCH).logits
     assert found.dtype == torch.bfloat16
     assert relative(found.float(), model(**BATCH).logits.float()) < 0.05
 
 
 def test_generation_with_a_cache_is_the_same() -> None:
-    model = made("Llama")
+    model = made("llama")
     options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
     assert torch.equal(
         rotate(model, BATCH).generate(TOKENS, **options), model.generate(TOKENS, **options)
@@ -92,7 +77,7 @@ def test_generation_with_a_cache_is_the_same() -> None:
 
 
 def test_who_reads_and_who_writes_the_stream() -> None:
-    model = made("Llama", num_hidden_layers=1)
+    model = made("llama", num_hidden_layers=1)
     graph = trace(model, BATCH)
     found = residual_stream(model, graph)
     block = "model.layers.0"
@@ -117,7 +102,7 @@ def test_who_reads_and_who_writes_the_stream() -> None:
 
 
 def test_a_matrix_that_the_head_shares_is_given_to_both(caplog: pytest.LogCaptureFixture) -> None:
-    model = made("Llama", tie_word_embeddings=True)
+    model = made("llama", tie_word_embeddings=True)
     with caplog.at_level(logging.INFO, "nncfx"):
         turned = rotate(model, BATCH)
     assert relative(turned(**BATCH).logits, model(**BATCH).logits) < 1e-5
@@ -144,7 +129,7 @@ def test_of_a_power_of_two_all_entries_have_one_magnitude() -> None:
 
 def test_an_outlier_channel_is_held_by_activations_of_four_bits() -> None:
     """One channel of 64 that is 50 times as large takes the grid of its token for itself."""
-    model = made("Llama", hidden_size=64)
+    model = made("llama", hidden_size=64)
     with torch.no_grad():
         model.model.embed_tokens.weight[:, 5] *= 50
         for layer in model.model.layers:
@@ -218,7 +203,7 @@ def test_what_does_not_commute_is_refused(
         rotate(Decoder(step), WORDS)
 
 
-@pytest.mark.parametrize("kind", ["Gemma", "Olmo2", "Cohere"])
+@pytest.mark.parametrize("kind", ["gemma", "olmo2", "cohere"])
 def test_other_norms_are_refused(kind: str) -> None:
     """Of Gemma, 1 + weight; of OLMo 2, behind layers; of Cohere, with a mean taken away."""
     with pytest.raises(GraphError, match=r"not an RMS norm, a sum or a linear.*without rotation"):
@@ -226,7 +211,5 @@ def test_other_norms_are_refused(kind: str) -> None:
 
 
 def test_gpt2_is_refused_for_its_layer_norms() -> None:
-    torch.manual_seed(0)
-    config = transformers.GPT2Config(vocab_size=90, n_embd=64, n_layer=1, n_head=2, n_positions=32)
     with pytest.raises(GraphError, match=r"layer_norm_0.*subtracts the mean.*without rotation"):
-        rotate(transformers.GPT2LMHeadModel(config).eval(), BATCH)
+        rotate(language_model("gpt2"), BATCH)

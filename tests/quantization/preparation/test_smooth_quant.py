@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError
 from nncfx.quantization.preparation.smooth_quant import smooth_layers, smoothing_scales
+from small_models import Function
 
 
 class Scaled(nn.Module):
@@ -32,18 +33,6 @@ class PreNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.norm(x)
         return self.query(y) + self.key(y) * self.value(y) + x
-
-
-class PostNorm(nn.Module):
-    """A layer norm whose result the residual path reads as well."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.linear = nn.LayerNorm(6), nn.Linear(6, 6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.norm(x)
-        return self.linear(y) + y
 
 
 def with_outliers(model: nn.Module) -> nn.Module:
@@ -96,7 +85,13 @@ def test_with_even_shares_activations_and_weights_have_the_same_range() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [PostNorm(), nn.Sequential(nn.LayerNorm(6, elementwise_affine=False), nn.Linear(6, 2))],
+    [
+        # the residual path reads the norm's result as well
+        Function(
+            lambda m, x: m.linear(y := m.norm(x)) + y, norm=nn.LayerNorm(6), linear=nn.Linear(6, 6)
+        ),
+        nn.Sequential(nn.LayerNorm(6, elementwise_affine=False), nn.Linear(6, 2)),
+    ],
 )
 def test_what_cannot_be_scaled_is_left_alone(model: nn.Module) -> None:
     inputs = torch.randn(4, 6)

@@ -13,6 +13,7 @@ from nncfx.quantization import Quantizer, QuantizerSpec, RangeRequest, plan_quan
 from nncfx.quantization.placement.insertions import insertions_of, place_quantizers
 from nncfx.quantization.ranges.calibration import calibrate, first_examples, weight_range
 from nncfx.targets import hardware_named
+from small_models import Function
 
 WEIGHT = torch.randn(4, 3, 2, generator=torch.Generator().manual_seed(0))
 ALL = RangeRequest(method="min_max")
@@ -102,19 +103,16 @@ def test_processes_that_see_other_data_get_the_same_ranges(
 
 
 def test_a_tensor_that_calibration_never_reached_is_an_error() -> None:
-    class Branch(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.two = nn.Linear(3, 3), nn.Linear(3, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.one(x) if x.shape[0] == 1 else self.two(x.tanh())
-
-    model = nncfx.wrap(Branch(), torch.ones(1, 3), further_inputs=[torch.ones(2, 3)])
+    layers = Function(
+        lambda m, x: m.one(x) if len(x) == 1 else m.two(x.tanh()),
+        one=nn.Linear(3, 3),
+        two=nn.Linear(3, 3),
+    )
+    model = nncfx.wrap(layers, torch.ones(1, 3), further_inputs=[torch.ones(2, 3)])
     placed = place_quantizers(
         model, plan_quantizers(model.nncf.graph, hardware_named("onnxruntime"))
     )
-    with pytest.raises(CompressionError, match=r"Nothing passed 'Branch/tanh_0"):
+    with pytest.raises(CompressionError, match=r"Nothing passed 'Function/tanh_0"):
         calibrate(model, placed, [torch.ones(1, 3)], lambda _: RangeRequest())
 
 
@@ -128,18 +126,14 @@ def test_a_shared_weight_has_one_quantizer_at_each_of_its_readers() -> None:
     assert [str(one.site) for one in insertions_of(weights)] == ["0.weight", "1.weight"]
 
 
-class _Summed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(2, 3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.linear(x, self.one.clone() + self.other.clone())
-
-
 def test_a_computed_weight_has_the_range_of_its_values_in_float() -> None:
     """What quantizers on the way to it give before they have ranges is nothing."""
+    summed = Function(
+        lambda m, x: nn.functional.linear(x, m.one.clone() + m.other.clone()),
+        one=nn.Parameter(torch.ones(2, 3)),
+        other=nn.Parameter(torch.ones(2, 3)),
+    )
     x = torch.ones(4, 3)
     config = {"compression": {"algorithm": "quantization"}}
-    _, model = nncfx.create_compressed_model(_Summed(), config, x, calibration_batches=[x])
+    _, model = nncfx.create_compressed_model(summed, config, x, calibration_batches=[x])
     torch.testing.assert_close(model.eval()(x), torch.full((4, 2), 6.0), rtol=0.02, atol=0)

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nncfx.errors import ArgumentError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import QuantizeOptions, Quantizer, quantize
-from nncfx.quantization.rounding.adaptive_rounding import RoundingSettings
-from nncfx.quantization.rounding.block_reconstruction import reconstruct_blocks
+from nncfx.quantization.rounding.block_reconstruction import RoundingSettings, reconstruct_blocks
+from small_models import Function
 
 LAYERS = ("0", "3", "6", "11")
 
@@ -94,21 +95,15 @@ def test_what_does_not_come_nearer_stays_as_it_was() -> None:
         assert torch.equal(value, before[name]), name
 
 
-class Routed(nn.Module):
-    """Shows some of its examples to `expert`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.router, self.expert = nn.Linear(8, 8), nn.Linear(8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.router(x)
-        return self.expert(x[x[:, 0] > 0])
-
-
 def test_a_block_that_gets_other_examples_once_quantized_stays_as_it_was() -> None:
     torch.manual_seed(0)
-    net, x = Routed().eval(), torch.randn(64, 8)
+    # the expert sees some of the examples
+    net = Function(
+        lambda m, x: m.expert((y := m.router(x))[y[:, 0] > 0]),
+        router=nn.Linear(8, 8),
+        expert=nn.Linear(8, 4),
+    ).eval()
+    x = torch.randn(64, 8)
     options = QuantizeOptions(rounding="gptq", correct_biases=False)
     model = quantize(net, [x], weight_bits=2, options=options)
     assert len(model(x)) != len(net(x))
@@ -124,3 +119,9 @@ def test_it_tells_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
         learned(steps=2)
     assert "Block 1 of 2, '0' (2 layers)" in caplog.text
     assert "Block 2 of 2, '6' (2 layers)" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["steps", "batch", "lr"])
+def test_a_setting_that_is_not_positive_is_refused(name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"{name} is 0; it must be positive"):
+        RoundingSettings(**{name: 0})

@@ -18,18 +18,6 @@ class Branch(nn.Module):
         return x + self.second(self.first(x).relu())
 
 
-class Twice(nn.Module):
-    """Calls one layer two times, and another with two tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc, self.mix = nn.Linear(8, 8), nn.Bilinear(8, 8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.fc(self.fc(x))
-        return self.mix(x, x)
-
-
 def layers_of(model: nn.Module) -> list[str]:
     kinds = nn.Conv2d | nn.Linear | nn.Bilinear
     return [name for name, one in model.named_modules() if isinstance(one, kinds)]
@@ -57,7 +45,10 @@ def test_a_residual_branch_is_a_block_and_so_are_two_layers_in_a_row() -> None:
 
 
 def test_what_is_called_twice_or_with_two_tensors_is_in_no_block() -> None:
-    assert divided(Twice(), torch.randn(2, 8)) == []
+    model = Function(
+        lambda m, x: m.mix(y := m.fc(m.fc(x)), y), fc=nn.Linear(8, 8), mix=nn.Bilinear(8, 8, 4)
+    )
+    assert divided(model, torch.randn(2, 8)) == []
 
 
 def unreached() -> nn.Module:

@@ -9,8 +9,8 @@ from torch import Tensor
 from nncfx.errors import CompressionError
 from nncfx.quantization.grid.fake_quantize import fake_quantize, qparams_from_range
 from nncfx.quantization.grid.spec import QuantizerSpec
-from nncfx.quantization.rounding.curvature import reconstruction_errors
-from nncfx.quantization.rounding.gptq import gptq
+from nncfx.quantization.rounding.curvature import curvature, reconstruction_errors
+from nncfx.quantization.rounding.gptq import round_matrix
 
 PER_ROW = QuantizerSpec(bits=4, axis=0, narrow=True)
 BY_GROUPS = QuantizerSpec(bits=4, mode="asymmetric", signed=False, group=4)
@@ -22,6 +22,12 @@ def parameters(weight: Tensor, spec: QuantizerSpec) -> tuple[Tensor, Tensor]:
     if spec.group is None and spec.axis is None:
         return qparams_from_range(weight.amin(), weight.amax(), spec)
     return qparams_from_range(rows.amin(1), rows.amax(1), spec)
+
+
+def gptq(
+    weight: Tensor, moments: Tensor, scale: Tensor, zero_point: Tensor, spec: QuantizerSpec
+) -> Tensor:
+    return round_matrix(weight, curvature(moments), scale, zero_point, spec).values
 
 
 def case(seed: int, outputs: int, inputs: int) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ import nncfx
 from nncfx.errors import ArgumentError
 from nncfx.quantization import integer_arithmetic
 from nncfx.quantization.ranges.observation import quantizers_of
-from nncfx.runtimes import integer_kernels
+from nncfx.runtimes import IntegerKernels, integer_kernels
 from onnx_files import run_file
 
 
@@ -44,11 +44,26 @@ class Mixed(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+OF_X86 = pytest.mark.skipif(
+    platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86"
+)
+
+
 def executed(path: Path, x: Tensor) -> Tensor:
     return torch.as_tensor(run_file(path, x)[0])
 
 
-@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+def kernels_of_exact(
+    model: nn.Module, x: Tensor, folder: Path, *, dynamic_batch: bool = True
+) -> IntegerKernels:
+    """Return the kernels of the model's file, which computes every bit of what the model does."""
+    file = nncfx.export_onnx(model, folder / "int8.onnx", x, dynamic_batch=dynamic_batch)
+    with integer_arithmetic(model):
+        assert torch.equal(model(x), executed(file.path, x))
+    return integer_kernels(file.path, x)
+
+
+@OF_X86
 @pytest.mark.parametrize("seed", range(3))
 def test_every_bit_of_the_output_is_the_runtimes(tmp_path: Path, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -86,15 +101,13 @@ class Gated(nn.Module):
         return self.after(torch.relu(self.norm(y)))
 
 
-@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+@OF_X86
 @pytest.mark.parametrize("images", [1, 5])
 def test_gates_means_and_norms_elsewhere_are_the_runtimes(tmp_path: Path, images: int) -> None:
     generator = torch.Generator().manual_seed(images)
     x = torch.randn(images, 3, 32, 32, generator=generator)
     model = nncfx.quantize(Gated().eval(), [x])
-    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x, dynamic_batch=False).path
-    with integer_arithmetic(model):
-        assert torch.equal(model(x), executed(path, x))
+    kernels_of_exact(model, x, tmp_path, dynamic_batch=False)
 
 
 class Resized(nn.Module):
@@ -113,7 +126,7 @@ class Resized(nn.Module):
         return self.head(F.avg_pool2d(x, 5).flatten(1))
 
 
-@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+@OF_X86
 def test_resized_and_averaged_images_are_the_runtimes(tmp_path: Path) -> None:
     x = torch.randn(8, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     model = nncfx.quantize(Resized().eval(), [x])
@@ -122,9 +135,7 @@ def test_resized_and_averaged_images_are_the_runtimes(tmp_path: Path) -> None:
     # pixels lie between others by thirds and means are those of 25: every other one is a tie
     hooks["Resized/interpolate_0|OUTPUT0"].set_qparams(scale["Resized/relu_0|OUTPUT0"] * 2 / 9)
     hooks["Resized/avg_pool2d_0|OUTPUT0"].set_qparams(scale["Resized/relu_1|OUTPUT0"] * 2 / 25)
-    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x).path
-    with integer_arithmetic(model):
-        assert torch.equal(model(x), executed(path, x))
+    kernels_of_exact(model, x, tmp_path)
 
 
 class Windows(nn.Module):
@@ -140,7 +151,7 @@ class Windows(nn.Module):
         return self.head(self.pool(torch.relu(self.stem(x))))
 
 
-@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+@OF_X86
 @pytest.mark.parametrize(
     ("size", "padding", "is_told"), [(8, 0, False), (9, 1, False), (8, 1, True)]
 )
@@ -171,16 +182,13 @@ class PreActivated(nn.Module):
         return self.head(torch.relu(F.max_pool2d(x, 2)))
 
 
-@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+@OF_X86
 def test_what_only_relus_read_is_rounded_once_and_never_a_float(tmp_path: Path) -> None:
     x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     model = nncfx.quantize(PreActivated().eval(), [x])
-    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x).path
-    kernels = integer_kernels(path, x)
+    kernels = kernels_of_exact(model, x, tmp_path)
     assert (len(kernels.integer), kernels.float) == (4, ())
     assert kernels.conversions == 2  # the image and the result
-    with integer_arithmetic(model):
-        assert torch.equal(model(x), executed(path, x))
 
 
 class Moved(nn.Module):
@@ -196,7 +204,7 @@ class Moved(nn.Module):
         return self.second(self.move(torch.relu(self.first(x))))
 
 
-@pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="sums are those of x86")
+@OF_X86
 @pytest.mark.parametrize(
     "move",
     [
@@ -217,13 +225,10 @@ def test_what_reads_moved_integers_reads_integers(
 ) -> None:
     x = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     model = nncfx.quantize(Moved(move).eval(), [x])
-    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x, dynamic_batch=False).path
-    kernels = integer_kernels(path, x)
+    kernels = kernels_of_exact(model, x, tmp_path, dynamic_batch=False)
     assert (len(kernels.integer), kernels.float) == (2, ())
     # which reads floats and rounds them by itself
     assert "MatMulNBits" not in kernels.operators
-    with integer_arithmetic(model):
-        assert torch.equal(model(x), executed(path, x))
 
 
 def test_the_largest_of_integers_is_an_integer_and_its_reader_computes_in_integers(
@@ -233,12 +238,9 @@ def test_the_largest_of_integers_is_an_integer_and_its_reader_computes_in_intege
     torch.manual_seed(0)
     layers = (nn.Conv2d(3, 32, 3), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten())
     model = nncfx.quantize(nn.Sequential(*layers, nn.Linear(32, 32)), [x])
-    path = nncfx.export_onnx(model, tmp_path / "int8.onnx", x).path
-    kernels = integer_kernels(path, x)
+    kernels = kernels_of_exact(model, x, tmp_path)
     assert len(kernels.integer) == 2
     assert "MatMulNBits" not in kernels.operators
-    with integer_arithmetic(model):
-        assert torch.equal(model(x), executed(path, x))
 
 
 def test_both_of_torchs_functions_for_batch_norms_are_followed() -> None:

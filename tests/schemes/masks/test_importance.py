@@ -17,6 +17,7 @@ from nncfx.schemes import (
     norm_scale_scores,
     taylor_scores,
 )
+from small_models import Function
 
 
 @pytest.fixture
@@ -102,16 +103,11 @@ def test_what_is_seldom_active_goes_first(channels: Channels) -> None:
 
 
 def test_producers_that_share_channels_count_alike() -> None:
-    class Sum(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b, self.c = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.c(self.a(x) + self.b(x))
-
     activity = {"a.weight": torch.tensor([1.0, 3.0]), "b.weight": torch.tensor([5.0, 1.0])}
-    found = analyze_channels(Sum(), torch.zeros(1, 2))
+    model = Function(
+        lambda m, x: m.c(m.a(x) + m.b(x)), a=nn.Linear(2, 2), b=nn.Linear(2, 2), c=nn.Linear(2, 1)
+    )
+    found = analyze_channels(model, torch.zeros(1, 2))
     (scores,) = activation_scores(found, activity, normalize=False)
     assert scores.tolist() == [3.0, 2.0]
 

@@ -18,7 +18,7 @@ def by_sorting(parts: list[torch.Tensor], count: int) -> list[torch.Tensor]:
 
 
 def check(parts: list[torch.Tensor], count: int) -> None:
-    found = ranking.largest_of_all(parts, count)
+    found = [one.mask() for one in ranking.ranked_together(parts, count)]
     expected = by_sorting(parts, count)
     assert [m.tolist() for m in found] == [m.tolist() for m in expected]
 
@@ -59,4 +59,7 @@ def test_a_misleading_sample_costs_time_only(order: str, monkeypatch: pytest.Mon
 
 def test_numbers_that_a_half_cannot_hold_still_rank() -> None:
     parts = [torch.tensor([1.0, 2.0], dtype=torch.float16), torch.tensor([1.0001, 0.5])]
-    assert [m.tolist() for m in ranking.largest_of_all(parts, 2)] == [[False, True], [True, False]]
+    assert [one.mask().tolist() for one in ranking.ranked_together(parts, 2)] == [
+        [False, True],
+        [True, False],
+    ]

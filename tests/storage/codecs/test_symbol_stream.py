@@ -12,7 +12,6 @@ from nncfx.storage.codecs.huffman import count_symbols
 from nncfx.storage.codecs.symbol_stream import (
     ANS,
     HUFFMAN,
-    decode_symbols,
     encode_symbols,
     least_size,
     open_symbols,
@@ -34,7 +33,7 @@ SYMBOLS = st.lists(st.integers(0, 65535), max_size=300).map(lambda s: np.array(s
 def test_symbols_come_back_in_the_size_foretold(symbols: np.ndarray) -> None:
     data = encode_symbols(symbols)
     source = ByteReader(data)
-    np.testing.assert_array_equal(decode_symbols(source, symbols.size), symbols)
+    np.testing.assert_array_equal(open_symbols(source, symbols.size).read(symbols.size), symbols)
     source.finish()
     exact = not data or data[0] != 33
     assert symbols_size(count_symbols(symbols)) == pytest.approx(len(data), abs=0 if exact else 4)
@@ -127,7 +126,7 @@ def test_reading_in_parts_is_reading_at_once(kind: int, parts: list[int]) -> Non
 )
 def test_a_damaged_stream_is_refused(data: bytes) -> None:
     with pytest.raises(StorageError):
-        decode_symbols(ByteReader(data), 1)
+        open_symbols(ByteReader(data), 1).read(1)
 
 
 @pytest.mark.parametrize(("kind", "low"), [(17, 0), (31, 0), (0, 1 << 16), (4, 1 << 16)])
@@ -140,9 +139,9 @@ def test_symbols_of_more_than_sixteen_bits_are_refused_unread(kind: int, low: in
 def test_a_symbol_beyond_16_bits_is_refused_wherever_it_stands() -> None:
     """From 65,535 on, of one bit each: 0 is the last symbol that there is, 1 is none."""
     head = bytes([1]) + varint(65535)
-    assert decode_symbols(ByteReader(head + b"\x00"), 2).tolist() == [65535, 65535]
+    assert open_symbols(ByteReader(head + b"\x00"), 2).read(2).tolist() == [65535, 65535]
     with pytest.raises(StorageError, match="exceeds 16 bits"):
-        decode_symbols(ByteReader(head + bytes([0b01000000])), 2)
+        open_symbols(ByteReader(head + bytes([0b01000000])), 2).read(2)
 
 
 @pytest.mark.parametrize("width", range(17))

@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 
+from bit_tensors import bits_of
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.byte_reader import ByteReader
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor, Words, widen
 from nncfx.storage.context_coding.layout import candidates, in_order
 from nncfx.storage.context_coding.values import Meaning, meaning_of, read_meaning, to_words
-
-
-def bits_of(array: np.ndarray, dtype: str) -> BitTensor:
-    words = np.ascontiguousarray(array).reshape(-1).view(f"<u{array.itemsize}")
-    return BitTensor(dtype=dtype, shape=array.shape, words=words)
 
 
 def words_of(meaning: Meaning, tensor: BitTensor, swapped: int = 0) -> Words:

@@ -15,18 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from bit_tensors import bits_of
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
 from nncfx.storage.formats.container import Contents, pack, read_header, read_tensors
 from nncfx.storage.formats.segments import TensorRow, read_segment
 
 PREFIX = struct.Struct("<8sIIII")
-
-
-def bits_of(values: np.ndarray) -> BitTensor:
-    dtype = {"f": "F", "i": "I", "u": "U"}[values.dtype.kind] + str(8 * values.itemsize)
-    words = np.ascontiguousarray(values).reshape(-1).view(f"<u{values.itemsize}")
-    return BitTensor(dtype=dtype, shape=values.shape, words=words)
 
 
 def unpacked(data: bytes, max_bytes: int | None = None) -> dict[str, BitTensor]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bit_tensors import bits_of
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.storage.codecs.number_formats import BitTensor
 from nncfx.storage.formats import segments
@@ -15,12 +16,11 @@ from nncfx.storage.formats.tensor_file import TensorFile
 
 def integers(seed: int, shape: tuple[int, ...]) -> BitTensor:
     values = np.rint(np.random.default_rng(seed).laplace(0, 2, shape)).astype(np.int8)
-    return BitTensor(dtype="I8", shape=shape, words=values.reshape(-1).view("u1"))
+    return bits_of(values)
 
 
 def floats(seed: int, count: int) -> BitTensor:
-    values = np.random.default_rng(seed).normal(size=count).astype("<f4")
-    return BitTensor(dtype="F32", shape=(count,), words=values.view("<u4"))
+    return bits_of(np.random.default_rng(seed).normal(size=count).astype("<f4"))
 
 
 def mixed() -> dict[str, BitTensor]:

@@ -9,16 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bit_tensors import bits_of
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.number_formats import BitTensor
 from nncfx.storage.formats.container import Contents, pack
 from nncfx.storage.formats.tensor_file import TensorFile
-
-
-def bits(values: np.ndarray) -> BitTensor:
-    words = values.reshape(-1).view(f"<u{values.itemsize}")
-    dtype = f"{values.dtype.kind.upper()}{8 * values.itemsize}"
-    return BitTensor(dtype=dtype, shape=values.shape, words=words)
 
 
 def arrays() -> dict[str, np.ndarray]:
@@ -34,7 +29,7 @@ def arrays() -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    tensors = {name: bits(value) for name, value in arrays().items()}
+    tensors = {name: bits_of(value) for name, value in arrays().items()}
     contents = Contents(tensors=tensors, same={"tied": "large"}, metadata={"note": [1, 2]})
     (tmp_path / "a.nncfx").write_bytes(pack(contents))
     return tmp_path / "a.nncfx"
@@ -118,7 +113,7 @@ def test_one_tensor_takes_a_third_of_it_beside_itself(tmp_path: Path) -> None:
     # the bound has 40 MiB beside: a third of so large a tensor is more
     values = np.round(rng.laplace(size=12_000_000)).astype(np.float32)
     values *= np.abs(values) > 2
-    data = pack(Contents(tensors={"other": bits(np.ones(9, np.float32)), "w": bits(values)}))
+    data = pack(Contents(tensors={"other": bits_of(np.ones(9, np.float32)), "w": bits_of(values)}))
     (tmp_path / "a.nncfx").write_bytes(data)
     with TensorFile(tmp_path / "a.nncfx") as file:
         tracemalloc.start()

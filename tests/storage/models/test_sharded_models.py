@@ -2,13 +2,11 @@
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -24,6 +22,8 @@ SCRIPT = Path(__file__).parents[3] / "benchmarks" / "sharded_training.py"
 X = torch.linspace(-1, 1, 16).view(2, 8)
 SPARSITY = {"compression": {"algorithm": "magnitude_sparsity"}}
 
+pytestmark = pytest.mark.usefixtures("group")
+
 
 def sharded() -> nn.Sequential:
     torch.manual_seed(0)
@@ -32,13 +32,6 @@ def sharded() -> nn.Sequential:
     for one in (model[0], model[2], model):
         fully_shard(one, mesh=mesh)
     return model
-
-
-@pytest.fixture(autouse=True)
-def group(tmp_path: Path) -> Iterator[None]:
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def test_a_plain_model_is_left_alone() -> None:

@@ -1,6 +1,6 @@
 """Promises of nncfx.storage.models.whole_models: what is sharded or offloaded is refused."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,13 +38,6 @@ class Net(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(torch.relu(self.up(x)))
-
-
-@pytest.fixture
-def group(tmp_path: Path) -> Iterator[None]:
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/one", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def tensor_parallel(model: nn.Module) -> nn.Module:
