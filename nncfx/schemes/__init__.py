@@ -31,8 +31,10 @@ from nncfx.schemes.masks.unconstrained import Ranking, Side, kept_units, unconst
 from nncfx.schemes.operators import (
     blockprune,
     dequantize,
+    filter_prune,
     int8_grid,
     level_to_density,
+    neuron_prune,
     prune,
     quantize,
 )
@@ -71,6 +73,7 @@ __all__ = [
     "branch_sets",
     "dequantize",
     "factorize",
+    "filter_prune",
     "fisher_scores",
     "footprint_bytes",
     "group_masks",
@@ -85,6 +88,7 @@ __all__ = [
     "magnitude_mask",
     "mean_magnitude",
     "mean_rank",
+    "neuron_prune",
     "nonzero_parameters",
     "nonzero_share",
     "norm_scale_scores",

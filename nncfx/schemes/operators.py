@@ -26,6 +26,20 @@ _DTYPES = {
 _INT8_CODES = 127
 
 
+def density(tensor: Tensor) -> float:
+    """Return the fraction of non-zero entries; 0.0 for an empty tensor.
+
+    >>> density(torch.tensor([0.0, 1.0, 2.0, 3.0]))
+    0.75
+    """
+    return int(torch.count_nonzero(tensor)) / tensor.numel() if tensor.numel() else 0.0
+
+
+def sparsity(tensor: Tensor) -> float:
+    """Return the fraction of zero entries: `1 - density(tensor)`."""
+    return 1.0 - density(tensor)
+
+
 def level_to_density(level: float) -> float:
     """Return Condensa's density, `1 - level`, without the rounding of binary floats.
 
@@ -165,6 +179,48 @@ def row_mask(
     return block_mask(weight, threshold, block, criterion, align).flatten(1)[:, 0]
 
 
+def filter_prune(
+    weight: Tensor,
+    threshold: float,
+    *,
+    bias: Tensor | None = None,
+    criterion: Criterion = "l2norm",
+    align: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Return an `o x i x k x k` weight, and its bias, with weak filters set to zero.
+
+    Raises:
+        ArgumentError: the weight does not have 4 axes, or as `block_mask`.
+    """
+    if weight.ndim != 4:  # noqa: PLR2004 (o x i x k x k)
+        raise ArgumentError(
+            f"filter_prune takes an o x i x k x k weight, but this one has shape "
+            f"{tuple(weight.shape)}. Use neuron_prune for o x i, or blockprune."
+        )
+    return _rows_prune(weight, bias, row_mask(weight, threshold, criterion, align))
+
+
+def neuron_prune(
+    weight: Tensor,
+    threshold: float,
+    *,
+    bias: Tensor | None = None,
+    criterion: Criterion = "l2norm",
+    align: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Return an `o x i` weight, and its bias, with weak rows set to zero.
+
+    Raises:
+        ArgumentError: the weight does not have 2 axes, or as `block_mask`.
+    """
+    if weight.ndim != 2:  # noqa: PLR2004 (o x i)
+        raise ArgumentError(
+            f"neuron_prune takes an o x i weight, but this one has shape {tuple(weight.shape)}. "
+            "Use filter_prune for o x i x k x k, or blockprune."
+        )
+    return _rows_prune(weight, bias, row_mask(weight, threshold, criterion, align))
+
+
 def float_dtype(dtype: str | torch.dtype) -> torch.dtype:
     """Return the torch dtype for a name ("float16", "bfloat16", "float32", "float64").
 
@@ -232,3 +288,8 @@ def dequantize(tensor: Tensor, dtype: str | torch.dtype = torch.float32) -> Tens
 def _reaches(scores: Tensor, threshold: float) -> Tensor:
     # half-precision scores would round the threshold to their own grid
     return scores.to(torch.promote_types(scores.dtype, torch.float32)) >= threshold
+
+
+def _rows_prune(weight: Tensor, bias: Tensor | None, keep: Tensor) -> tuple[Tensor, Tensor | None]:
+    rows = keep.view(-1, *[1] * (weight.ndim - 1))
+    return weight.masked_fill(~rows, 0), None if bias is None else bias.masked_fill(~keep, 0)

@@ -4,12 +4,25 @@ import pytest
 import torch
 
 from nncfx.errors import ArgumentError, CompressionError
-from nncfx.schemes import blockprune, dequantize, prune, quantize
-from nncfx.schemes.operators import block_mask, block_scores, level_to_density, row_mask, threshold
+from nncfx.schemes import blockprune, dequantize, filter_prune, neuron_prune, prune, quantize
+from nncfx.schemes.operators import (
+    block_mask,
+    block_scores,
+    density,
+    level_to_density,
+    row_mask,
+    sparsity,
+    threshold,
+)
 
 
 def test_threshold_matches_condensas_own_examples() -> None:
     assert [threshold(torch.arange(30.0), d) for d in (0.2, 0.3, 0.5)] == [24.0, 21.0, 15.0]
+
+
+def test_density_matches_condensas_own_example() -> None:
+    values = torch.cat([torch.zeros(10), torch.ones(30)])
+    assert (density(values), sparsity(values)) == (0.75, 0.25)
 
 
 def test_threshold_refuses_to_keep_nothing() -> None:
@@ -56,6 +69,28 @@ def test_a_block_goes_as_a_whole() -> None:
 def test_blocks_that_do_not_tile_are_refused(block: tuple[int, ...]) -> None:
     with pytest.raises(ArgumentError, match="do not tile a weight of"):
         blockprune(torch.ones(4, 4), 1.0, block)
+
+
+def test_filter_prune_zeroes_the_bias_of_a_filter_that_goes() -> None:
+    weight = torch.ones(2, 1, 2, 2)
+    weight[1] *= 3
+    pruned, bias = filter_prune(weight, 3.0, bias=torch.tensor([5.0, 6.0]))
+    assert pruned.flatten(1).sum(1).tolist() == [0.0, 12.0]
+    assert bias is not None
+    assert bias.tolist() == [0.0, 6.0]
+
+
+def test_neuron_prune_compares_rows() -> None:
+    pruned, bias = neuron_prune(torch.tensor([[3.0, 4.0], [1.0, 1.0]]), 5.0)
+    assert pruned.tolist() == [[3.0, 4.0], [0.0, 0.0]]
+    assert bias is None
+
+
+def test_operators_refuse_weights_of_another_rank() -> None:
+    with pytest.raises(ArgumentError, match="Use neuron_prune"):
+        filter_prune(torch.ones(2, 2), 1.0)
+    with pytest.raises(ArgumentError, match="Use filter_prune"):
+        neuron_prune(torch.ones(2, 2, 1, 1), 1.0)
 
 
 def test_align_rounds_the_count_down_and_keeps_the_largest() -> None:
