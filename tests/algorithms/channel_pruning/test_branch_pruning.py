@@ -57,14 +57,18 @@ def test_keys_that_choose_single_channels_are_refused(key: str, value: object) -
         BranchPruningConfig.from_dict(item)
 
 
-def test_a_level_below_one_branch_of_a_few_is_told() -> None:
-    """At a half, no branch of one goes; the statistics say that branches are counted down."""
+def test_a_level_below_one_branch_of_a_few_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """At a half, no branch of one goes; log and statistics say that branches are counted down."""
     torch.manual_seed(0)
     item = {"algorithm": "branch_pruning", "pruning_init": 0.5, "params": {"pruning_target": 0.5}}
     controller, _ = create_compressed_model(_Block(), {"compression": item}, IMAGE)
     assert controller.statistics().level == 0
     told = "Not pruned, as whole branches go, and of n of them floor(level * n), those that"
     assert f"{told} matter least: first." in str(controller.statistics())
+    assert caplog.messages[-1] == (
+        "branch_pruning removes nothing at its 'pruning_init' 0.5: the level is a fraction of the "
+        "1 branches that can be removed, rounded down to whole ones. Raise 'pruning_init'."
+    )
 
 
 class _Block(nn.Module):
