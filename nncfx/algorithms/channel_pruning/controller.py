@@ -35,7 +35,7 @@ from nncfx.controllers.base.schedules import (
 from nncfx.controllers.base.stage import CompressionStage
 from nncfx.controllers.base.states import CONTROLLER, check_keys
 from nncfx.controllers.base.weights import raw_parameters
-from nncfx.controllers.masks.costs import Costs, WeightCosts
+from nncfx.controllers.masks.costs import Costs
 from nncfx.controllers.masks.masking import MaskSet
 from nncfx.errors import CompressionError, StorageError
 from nncfx.graph import NNCFGraph
@@ -71,8 +71,8 @@ class PruningSubject:
         channels: All sets; those that must not be pruned are fixed.
         without: Parameters that carry channels and are not masked. Leaving out norms is exact,
             because the columns that read them are masked.
-        macs: The model's multiply-accumulates by weight.
-        parameters: The model's parameters by weight.
+        macs: The model's multiply-accumulates.
+        parameters: The model's parameters.
         graph: The model as traced.
         choice: How channels are chosen at a level.
         costs: The cost of which a level is a fraction; None for the number of groups.
@@ -80,8 +80,8 @@ class PruningSubject:
 
     channels: Channels
     without: frozenset[str]
-    macs: WeightCosts
-    parameters: WeightCosts
+    macs: Costs
+    parameters: Costs
     graph: NNCFGraph
     choice: ChannelChoice
     costs: Costs | None

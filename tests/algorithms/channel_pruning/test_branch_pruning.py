@@ -71,6 +71,45 @@ def test_a_level_below_one_branch_of_a_few_is_told(caplog: pytest.LogCaptureFixt
     )
 
 
+def test_a_branch_saves_all_its_layers() -> None:
+    """Its layers have 128, 576 and 128 MACs for a pixel; the first is read by the second alone.
+
+    Beside four such branches are a stem of 432 for a pixel, and 64 in the end.
+    """
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        *(_Bottleneck() for _ in range(4)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)),
+    )
+    params = {"pruning_flops_target": 0.2, "schedule": "baseline"}
+    item = {"algorithm": "branch_pruning", "params": params}
+    controller, wrapped = create_compressed_model(model, {"compression": item}, IMAGE)
+    controller.scheduler.epoch_step()
+    one = 1024 * 832 / (1024 * (432 + 4 * 832) + 64)
+    found = controller.statistics()
+    assert sum(not one.after for one in found.channels) == 1
+    assert found.macs_level == pytest.approx(one) == controller.level
+    # 136, 584 and 144 parameters in each branch, of which the last 16 biases stay
+    assert found.parameter_level == pytest.approx((136 + 584 + 144 - 16) / (448 + 4 * 864 + 68))
+    before = [each.a.out_channels for each in model[1:5]]
+    after = [each.a.out_channels for each in thin(wrapped.eval()).model[1:5]]
+    assert sorted(before) == [8] * 4
+    assert sorted(after) == [1, 8, 8, 8]
+
+
+class _Bottleneck(nn.Module):
+    """A residual branch of three convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(16, 8, 1), nn.Conv2d(8, 8, 3, padding=1)
+        self.c = nn.Conv2d(8, 16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.c(self.b(self.a(x).relu()).relu())
+
+
 class _Block(nn.Module):
     """One residual branch of two convolutions."""
 
