@@ -19,6 +19,7 @@ from nncfx.storage.models.sharded_models import gathered
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs
 from nncfx.tracing.calls.module_stack import Wiring
+from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.tracing.hooks.carried_state import CarriedState, StateOwner
 from nncfx.tracing.hooks.dynamic_class import HookedModule
 from nncfx.tracing.hooks.hooked_reads import hooked_reads
@@ -351,6 +352,7 @@ class NNCFInterface:
             if number in fresh:
                 insertion.hook.train(self._model.training)
         state.committed = tuple(ordered)
+        drop_kept(self._model)  # computed from weights as they were read before
 
 
 def inputs_for(model: nn.Module, example_inputs: ExampleInputs | None) -> ExampleInputs:

@@ -43,6 +43,7 @@ from nncfx.quantization.signal_error import warn_large_errors
 from nncfx.targets import DTYPES, Hardware, Target, hardware_named
 from nncfx.tracing import ExampleInputs, as_call
 from nncfx.tracing.calls.model_copy import own_model
+from nncfx.tracing.calls.preservation import drop_kept
 
 _LOGGER = logging.getLogger(__name__)
 _CORRECTED: Final = 128
@@ -278,6 +279,7 @@ def _quantize(
         some = first_examples(in_parts(model, inputs), _CORRECTED)
         correct_biases(model, some, float_means=means, was_asked=was_asked)
         warn_large_errors(model, _few(inputs), exact)
+    drop_kept(model)
 
 
 def _few(inputs: Iterable[ExampleInputs]) -> ExampleInputs:

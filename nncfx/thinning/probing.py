@@ -131,7 +131,18 @@ class _Subject:
             self._left = []
 
     def take_as_graphs(self, names: Iterable[str]) -> bool:
-        """Convert the given modules to graphs where possible; return whether any is new."""
+        """Convert the given modules to graphs where possible; return whether any is new.
+
+        Others of the same classes have the same code, so they are converted at once.
+        """
+        before = set(self._forms)
+        self._convert(names)
+        kinds = {type(self._model.get_submodule(one)) for one in self._forms.keys() - before}
+        alike = [one for one in self._left if type(self._model.get_submodule(one)) in kinds]
+        self._convert(alike)
+        return len(self._forms) > len(before)
+
+    def _convert(self, names: Iterable[str]) -> None:
         # a module with several names is called by one, and listed by another
         modules = {self._model.get_submodule(name) for name in names}
         wanted = [name for name in self._left if self._model.get_submodule(name) in modules]
@@ -139,7 +150,6 @@ class _Subject:
         arguments: dict[str, Arguments] = {}
         for one in self._inputs if wanted else ():
             arguments = forward_arguments(self._model, one, wanted) | arguments
-        before = len(self._forms)
         for name, given in arguments.items():
             try:
                 form = forward_graph(self._model.get_submodule(name), given)
@@ -147,7 +157,6 @@ class _Subject:
                 continue  # it keeps its class, and its channels if it fails again
             if form.literals:
                 self._forms[name], self._arguments[name] = form, given
-        return len(self._forms) > before
 
     def channels(self, fixed: Mapping[str, str], *, living_norms: bool) -> Channels:
         """Return the channels of the model; integers of graphs are widths."""

@@ -56,6 +56,31 @@ def test_numbered_blocks_of_named_stages_are_counterparts_however_many_there_are
     assert channels.fixed["stage2.unit12.first"] == channels.fixed["stage1.unit1.first"]
 
 
+class Halves(nn.Module):
+    """Computes a width from two integers that it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.both = 2, 6
+        self.first, self.last = nn.Linear(3, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one, other = self.first(x).split([self.one, self.both - self.one], 1)
+        return self.last(torch.cat([one.relu(), other], 1))
+
+
+def test_modules_of_one_class_become_graphs_together_however_many_there_are() -> None:
+    # one trial for each module would be more trials than there are
+    model = nn.Sequential(*(Halves() for _ in range(24)), nn.Linear(3, 2)).eval()
+    channels = prunable_channels(model, ROWS, form="auto")
+    assert not [name for name in channels.fixed if name.endswith("first")]
+    for block in model[:-1]:
+        block.last.weight.data[:, [0, 4]] = 0
+    result = nncfx.thin(model, ROWS, form="auto")
+    assert result.model(ROWS).allclose(model(ROWS))
+    assert {block.first.out_features for block in result.model[:-1]} == {4}
+
+
 def test_parts_of_a_block_are_no_counterparts_though_their_names_have_numbers() -> None:
     class Free(nn.Module):
         """Holds a width in its code if that is six."""

@@ -7,6 +7,7 @@ from typing import Final, TypeVar, final
 
 from typing_extensions import override
 
+from nncfx.algorithms.channel_pruning.branch_costs import BranchCosts
 from nncfx.algorithms.channel_pruning.choice import ChannelChoice, choice_of
 from nncfx.algorithms.channel_pruning.config import ChannelPruningConfig
 from nncfx.algorithms.channel_pruning.controller import ChannelPruningController, PruningSubject
@@ -17,7 +18,7 @@ from nncfx.channels.trace import FIXABLE
 from nncfx.config import PruningConfig
 from nncfx.controllers.base.builder import Builder
 from nncfx.controllers.base.weights import aliases, norm_parameters, raw_parameters
-from nncfx.controllers.masks.costs import WeightCosts, costs_of
+from nncfx.controllers.masks.costs import Costs, WeightCosts, costs_of
 from nncfx.controllers.masks.masking import MaskHook, MaskSet
 from nncfx.errors import CompressionError, shortened
 from nncfx.graph import Operation
@@ -120,16 +121,27 @@ class ChannelPruningBuilder(Builder[C]):
         if self.config.params.form == "class":
             channels = keep_classes(channels)
         norms = norm_parameters(model, graph.operations)
+        macs, parameters = (
+            WeightCosts.in_macs(model, graph),
+            WeightCosts.in_parameters(model, graph),
+        )
+        costs = costs_of(model, channels, self.config.params)
+
+        def whole(costs: Costs) -> Costs:
+            if not choice.is_of_sets:
+                return costs
+            return BranchCosts(costs=costs, channels=model.nncf.channels, model=model)
+
         return PruningSubject(
             channels=channels
             if choice.ranking is None
             else read_within(channels, model, considered),
             without=frozenset() if self.config.params.prune_batch_norms else norms,
-            macs=WeightCosts.in_macs(model, graph),
-            parameters=WeightCosts.in_parameters(model, graph),
+            macs=whole(macs),
+            parameters=whole(parameters),
             graph=graph,
             choice=choice,
-            costs=costs_of(model, channels, self.config.params),
+            costs=None if costs is None else whole(costs),
         )
 
 

@@ -35,7 +35,7 @@ from nncfx.controllers.base.schedules import (
 from nncfx.controllers.base.stage import CompressionStage
 from nncfx.controllers.base.states import CONTROLLER, check_keys
 from nncfx.controllers.base.weights import raw_parameters
-from nncfx.controllers.masks.costs import Costs, WeightCosts
+from nncfx.controllers.masks.costs import Costs
 from nncfx.controllers.masks.masking import MaskSet
 from nncfx.errors import CompressionError, StorageError
 from nncfx.graph import NNCFGraph
@@ -72,8 +72,8 @@ class PruningSubject:
         channels: All sets; those that must not be pruned are fixed.
         without: Parameters that carry channels and are not masked. Leaving out norms is exact,
             because the columns that read them are masked.
-        macs: The model's multiply-accumulates by weight.
-        parameters: The model's parameters by weight.
+        macs: The model's multiply-accumulates.
+        parameters: The model's parameters.
         graph: The model as traced.
         choice: How channels are chosen at a level.
         costs: The cost of which a level is a fraction; None for the number of groups.
@@ -81,8 +81,8 @@ class PruningSubject:
 
     channels: Channels
     without: frozenset[str]
-    macs: WeightCosts
-    parameters: WeightCosts
+    macs: Costs
+    parameters: Costs
     graph: NNCFGraph
     choice: ChannelChoice
     costs: Costs | None
@@ -124,12 +124,12 @@ class ChannelPruningController(Controller):
         self.level = config.pruning_init
         if config.pruning_init and not self.level:
             _LOGGER.warning(
-                "%s removes nothing at its 'pruning_init' %g: the level is a fraction of the "
-                "groups of each set, rounded down to whole ones, and the largest set, '%s', has "
-                "%d. Raise 'pruning_init', or allow other widths by 'align': 1.",
+                "%s removes nothing at its 'pruning_init' %g: the level is a fraction of the %s. "
+                "Raise 'pruning_init'%s.",
                 config.algorithm,
                 config.pruning_init,
-                *max((one.size, one.name) for one in self.channels.prunable)[::-1],
+                self._counted,
+                "" if self._subject.choice.is_of_sets else ", or allow other widths by 'align': 1",
             )
         frozen = params.num_init_steps
         if params.schedule != "baseline":
@@ -152,6 +152,18 @@ class ChannelPruningController(Controller):
 
     def _is_reached(self) -> bool:
         return self.compression_stage() is CompressionStage.FULLY_COMPRESSED
+
+    @property
+    def _counted(self) -> str:
+        """What a level is a fraction of, and how it is rounded."""
+        sets = self.channels.prunable
+        if self._subject.choice.is_of_sets:
+            return f"{len(sets)} branches that can be removed, rounded down to whole ones"
+        size, name = max((one.size, one.name) for one in sets)
+        return (
+            "groups of each set, rounded down to whole ones, and the largest set, "
+            f"'{name}', has {size}"
+        )
 
     def _warn_missed_target(self) -> None:
         """Warn if the target removes nothing, or if alignment keeps the level below the target.

@@ -39,7 +39,8 @@ class ChannelPruningStatistics(Statistics):
         target_level: The level that was set, of groups, multiply-accumulates or parameters.
         level: Fraction of the prunable channel groups that is masked.
         macs_level: Fraction of the whole model's multiply-accumulates that thinning would save.
-        parameter_level: Fraction of the whole model's parameters that is masked.
+        parameter_level: Fraction of the whole model's parameters that is masked; of branches, with
+            their earlier layers, which thinning removes too.
         channels: One entry per prunable set, in order of execution.
         spared: Why the other sets keep all their channels, by name.
         why_whole: Why a set of `channels` can keep all of them.

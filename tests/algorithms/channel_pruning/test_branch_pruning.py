@@ -57,14 +57,57 @@ def test_keys_that_choose_single_channels_are_refused(key: str, value: object) -
         BranchPruningConfig.from_dict(item)
 
 
-def test_a_level_below_one_branch_of_a_few_is_told() -> None:
-    """At a half, no branch of one goes; the statistics say that branches are counted down."""
+def test_a_level_below_one_branch_of_a_few_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """At a half, no branch of one goes; log and statistics say that branches are counted down."""
     torch.manual_seed(0)
     item = {"algorithm": "branch_pruning", "pruning_init": 0.5, "params": {"pruning_target": 0.5}}
     controller, _ = create_compressed_model(_Block(), {"compression": item}, IMAGE)
     assert controller.statistics().level == 0
     told = "Not pruned, as whole branches go, and of n of them floor(level * n), those that"
     assert f"{told} matter least: first." in str(controller.statistics())
+    assert caplog.messages[-1] == (
+        "branch_pruning removes nothing at its 'pruning_init' 0.5: the level is a fraction of the "
+        "1 branches that can be removed, rounded down to whole ones. Raise 'pruning_init'."
+    )
+
+
+def test_a_branch_saves_all_its_layers() -> None:
+    """Its layers have 128, 576 and 128 MACs for a pixel; the first is read by the second alone.
+
+    Beside four such branches are a stem of 432 for a pixel, and 64 in the end.
+    """
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        *(_Bottleneck() for _ in range(4)),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)),
+    )
+    params = {"pruning_flops_target": 0.2, "schedule": "baseline"}
+    item = {"algorithm": "branch_pruning", "params": params}
+    controller, wrapped = create_compressed_model(model, {"compression": item}, IMAGE)
+    controller.scheduler.epoch_step()
+    one = 1024 * 832 / (1024 * (432 + 4 * 832) + 64)
+    found = controller.statistics()
+    assert sum(not one.after for one in found.channels) == 1
+    assert found.macs_level == pytest.approx(one) == controller.level
+    # 136, 584 and 144 parameters in each branch, of which the last 16 biases stay
+    assert found.parameter_level == pytest.approx((136 + 584 + 144 - 16) / (448 + 4 * 864 + 68))
+    before = [each.a.out_channels for each in model[1:5]]
+    after = [each.a.out_channels for each in thin(wrapped.eval()).model[1:5]]
+    assert sorted(before) == [8] * 4
+    assert sorted(after) == [1, 8, 8, 8]
+
+
+class _Bottleneck(nn.Module):
+    """A residual branch of three convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(16, 8, 1), nn.Conv2d(8, 8, 3, padding=1)
+        self.c = nn.Conv2d(8, 16, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.c(self.b(self.a(x).relu()).relu())
 
 
 class _Block(nn.Module):

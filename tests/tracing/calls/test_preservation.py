@@ -121,6 +121,37 @@ def test_a_dropout_that_is_on_in_evaluation_stays_on() -> None:
     assert [one.training for one in model] == [False, True]
 
 
+class _Weighted(_Biased):
+    """Keeps the matrix that it multiplies with while it evaluates."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training or not self.kept:
+            self.kept["cpu"] = self.layer.weight
+        return nn.functional.linear(x, self.kept["cpu"])
+
+
+def _quantized(model: nn.Module, x: torch.Tensor) -> nn.Module:
+    return nncfx.quantize(model, [x])
+
+
+def _masked(model: nn.Module, x: torch.Tensor) -> nn.Module:
+    item = {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}
+    return nncfx.create_compressed_model(model, {"compression": item}, x)[1]
+
+
+@pytest.mark.parametrize("compressed", [_quantized, _masked])
+def test_a_model_that_has_evaluated_computes_with_compressed_weights(
+    compressed: Callable[[nn.Module, torch.Tensor], nn.Module],
+) -> None:
+    model, x = _Weighted().eval(), torch.ones(1, 2)
+    with torch.no_grad():
+        dense = model(x)
+        small = compressed(model, x)
+        seen = small(x)
+        assert not seen.equal(dense)
+        assert seen.equal(small.train().eval()(x))
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "model.nncfx"])
 def test_a_model_that_has_evaluated_computes_with_the_weights_of_a_file(
     tmp_path: Path, name: str
