@@ -90,20 +90,21 @@ class CallNumbers:
     def __init__(self, known: "CallNumbers | None" = None) -> None:
         self._of_calls: dict[Hashable, list[int]] = {}
         self._given: Counts = {}
-        self._made: Counts = {}
+        self._left: dict[Hashable, list[int]] = {}
         if known is not None:
             every = known._of_calls.items()  # noqa: SLF001 (of this class)
             self._of_calls = {call: list(numbers) for call, numbers in every}
+            self._left = {call: numbers[::-1] for call, numbers in every}
             self._given |= known._given  # noqa: SLF001 (as above)
 
     def number(self, scope: str, function: str, site: Site) -> int:
         """Return the number of the next call of `function` at `site` in `scope`."""
         call = (scope, function, site)
-        turn = next_number(self._made, call)
-        numbers = self._of_calls.setdefault(call, [])
-        if turn == len(numbers):
-            numbers.append(next_number(self._given, (scope, function)))
-        return numbers[turn]
+        if left := self._left.get(call):
+            return left.pop()
+        number = next_number(self._given, (scope, function))
+        self._of_calls.setdefault(call, []).append(number)
+        return number
 
 
 def calls_so_far(module: str) -> Counts:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nncfx.storage.models.module_walk import all_modules
+from nncfx.storage.models.module_walk import all_modules, named_modules
 
 _APART: Final = frozenset(("training", "_parameters", "_buffers", "_modules"))
 """Attributes that `preserved` restores, or that a forward is not expected to change."""
@@ -165,9 +165,9 @@ def _dropped_kept(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
     """Let modules drop caches; return whether any of `modules` may have done so."""
     if all(type(module).train is nn.Module.train for module in modules):
         return False
-    modes = {module: module.training for module in model.modules()}  # including hooks
+    modes = [(module, module.training) for _, module in named_modules(model)]  # with hooks
     model.train()
-    for module, mode in modes.items():
+    for module, mode in modes:
         if module.training is not mode:  # a module takes long to set anything
             module.training = mode
     return True
