@@ -75,12 +75,21 @@ def _load_nibble_grid(  # noqa: PLR0913, PLR0917 (a compiled function takes no r
     scale: Floats, zeros: Codes, shift: int, group: int, first: int, steps: Floats, offsets: Floats
 ) -> None:
     """Do the same as `_load_grid`; groups past the rows of `zeros` are in the high halves."""
-    _load_grid(scale, zeros[:0], shift, group, first, steps, offsets)
-    if len(zeros):
-        place = 0 if group < len(zeros) else 4
-        row = zeros[group % len(zeros)][first : first + len(steps)]
+    last = first + len(steps)
+    line = scale[group][first:last]
+    for j in range(len(line)):
+        steps[j] = line[j]
+    if len(zeros) == 0:
+        for j in range(len(steps)):
+            offsets[j] = shift
+    elif group < len(zeros):
+        row = zeros[group][first:last]
         for j in range(len(row)):
-            offsets[j] = np.float32(np.int32((row[j] >> place) & 15))
+            offsets[j] = np.float32(np.int32(row[j] & 15))
+    else:
+        row = zeros[group - len(zeros)][first:last]
+        for j in range(len(row)):
+            offsets[j] = np.float32(np.int32(row[j] >> 4))
 
 
 @fused
