@@ -70,7 +70,8 @@ class Wiring:
             function and site, for modules that make several calls.
         on_floats: Number of calls of a function on floats, by dotted name of the module and
             function, if more than one.
-        varying: The keys of `counts` whose number differs between several traces.
+        varying: The keys of `counts` whose number differs between several traces, and
+            `visits_of(module)` if it is called a different number of times.
         folded: Dotted names of the parameters that a forward writes to.
         bypassed: The parameters that a forward reads, but never as an attribute of a module.
     """
@@ -88,6 +89,11 @@ class Wiring:
     def called(self) -> set[str]:
         """The dotted names of all called modules."""
         return {"", *chain.from_iterable(self.callees.values())}
+
+
+def visits_of(module: str) -> tuple[str, str, Site]:
+    """Return the key of the calls of `module` itself in `Wiring.varying`."""
+    return module, "", ()
 
 
 @dataclass
@@ -108,6 +114,7 @@ class Frame:
         module_class: The module's class.
         key: The first dotted name of the module.
         caller: The Python frame that calls the forward.
+        visit: The number of earlier calls of the module.
     """
 
     scope: str
@@ -119,6 +126,7 @@ class Frame:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     seen: list[_Seen] = field(default_factory=list)
     has_callees: bool = False
+    visit: int = 0
 
 
 class ModuleStack:
@@ -259,7 +267,7 @@ class ModuleStack:
             frame = Frame(scope, name, self._classes[name], first, calling, args, kwargs)
             caller.has_callees = True
             self._callees.setdefault(caller.key, {})[frame.key] = None
-        self._calls[frame.key] += 1
+        frame.visit = next_number(self._calls, frame.key)
         self._frames.append(frame)
 
     def _scope(self, module: nn.Module, caller: Frame) -> tuple[str, str]:
@@ -314,7 +322,7 @@ class ModuleStack:
                 if id(tensor) in given
             ),
             is_result=len(seen.produced) == 1 and result is seen.produced[0],
-            visit=self._calls[frame.key] - 1,
+            visit=frame.visit,
         )
         self._places[seen.operation.address] = replace(seen.place, boundary=boundary)
 
