@@ -25,6 +25,9 @@ from nncfx.errors import HookError
 Site: TypeAlias = tuple[int, ...]
 """Where a module's forward makes a call: the line of each frame, the innermost first.
 
+If the module was called before in the forward of the model, minus the number of these calls comes
+last. So a call that one of them leaves out does not shift those of the next.
+
 Calls on one line are distinguished by their order. Instruction offsets would be more precise, but
 Python 3.11 changes them for calls that it specializes.
 """
@@ -58,12 +61,13 @@ def is_code_of(frame: FrameType, code: CodeType) -> bool:
     )
 
 
-def call_site(frame: FrameType | None, outermost: FrameType | CodeType) -> Site:
+def call_site(frame: FrameType | None, outermost: FrameType | CodeType, visit: int = 0) -> Site:
     """Return the site of the code that runs in `frame`, relative to the frame `outermost`.
 
     Args:
         frame: The frame of the function that makes a call.
         outermost: The frame that calls the module's forward, or its code.
+        visit: The number of earlier calls of the module in the forward of the model.
     """
     found: list[int] = []
     own = outermost if isinstance(outermost, CodeType) else None
@@ -73,7 +77,12 @@ def call_site(frame: FrameType | None, outermost: FrameType | CodeType) -> Site:
         if not _is_between(frame.f_code.co_filename):
             found.append(frame.f_lineno)
         frame = frame.f_back
-    return tuple(found)
+    return (*found, -visit) if visit else tuple(found)
+
+
+def visit_of(site: Site) -> int:
+    """Return the number of earlier calls of the module that makes the call at `site`."""
+    return max(0, -site[-1]) if site else 0
 
 
 @cache

@@ -70,7 +70,8 @@ class Wiring:
             function and site, for modules that make several calls.
         on_floats: Number of calls of a function on floats, by dotted name of the module and
             function, if more than one.
-        varying: The keys of `counts` whose number differs between several traces.
+        varying: The keys of `counts` whose number differs between several traces, and
+            `visits_of(module)` if it is called a different number of times.
         folded: Dotted names of the parameters that a forward writes to.
         bypassed: The parameters that a forward reads, but never as an attribute of a module.
     """
@@ -88,6 +89,11 @@ class Wiring:
     def called(self) -> set[str]:
         """The dotted names of all called modules."""
         return {"", *chain.from_iterable(self.callees.values())}
+
+
+def visits_of(module: str) -> tuple[str, str, Site]:
+    """Return the key of the calls of `module` itself in `Wiring.varying`."""
+    return module, "", ()
 
 
 class _Seen(NamedTuple):
@@ -118,6 +124,7 @@ class Frame:
         module_class: The module's class.
         key: The first dotted name of the module.
         caller: The Python frame that calls the forward.
+        visit: The number of earlier calls of the module.
     """
 
     scope: str
@@ -130,6 +137,7 @@ class Frame:
     first: _First | None = None
     count: int = 0
     has_callees: bool = False
+    visit: int = 0
 
 
 class ModuleStack:
@@ -278,7 +286,7 @@ class ModuleStack:
             frame = Frame(scope, name, self._classes[name], first, calling, args, kwargs)
             caller.has_callees = True
             self._callees.setdefault(caller.key, {})[frame.key] = None
-        self._calls[frame.key] += 1
+        frame.visit = next_number(self._calls, frame.key)
         self._frames.append(frame)
 
     def _scope(self, module: nn.Module, caller: Frame) -> tuple[str, str]:
@@ -327,7 +335,7 @@ class ModuleStack:
         self._boundaries[first.address] = _boundary(
             tuple([(port, given[one]) for port, one in enumerate(first.inputs) if one in given]),
             is_result=len(first.produced) == 1 and result is first.produced[0](),
-            visit=self._calls[frame.key] - 1,
+            visit=frame.visit,
         )
 
 

@@ -34,10 +34,11 @@ from nncfx.tracing.calls.call_numbers import (
     is_code_of,
     next_number,
     numbered_calls,
+    visit_of,
 )
 from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
 from nncfx.tracing.hooks.boundary_hooks import BoundaryHooks
-from nncfx.tracing.hooks.chain import HookChain, substitute
+from nncfx.tracing.hooks.chain import CallHooks, substitute
 from nncfx.tracing.hooks.spelled_functions import SpelledCalls
 
 CALLS: Final = "_nncf_calls"
@@ -57,23 +58,6 @@ class OtherCallsError(HookError):
 
 
 @dataclass(frozen=True)
-class CallHooks:
-    """Hooks around one call of a torch function, by port.
-
-    Attributes:
-        before: Hooks on its inputs.
-        after: Hooks on its outputs.
-        reads_floats: Whether any of its input tensors holds floats.
-        rank: Number of earlier calls of the function by the module with equal `reads_floats`.
-    """
-
-    before: Mapping[int, HookChain] = field(default_factory=dict)
-    after: Mapping[int, HookChain] = field(default_factory=dict)
-    reads_floats: bool = True
-    rank: int = 0
-
-
-@dataclass(frozen=True)
 class CallPlan:
     """The hooks around and inside a module's forward.
 
@@ -86,10 +70,10 @@ class CallPlan:
             have hooks.
         on_floats: Number of traced calls on floats, by function name.
         varying: The keys of `traced` for which some traces had fewer calls.
-        is_repeated: Whether the module is called more than once in a forward of the model, so
-            calls of functions are numbered across the module's calls.
+        visits: Number of traced calls of the module in a forward of the model.
+        is_steady: Whether all traces had as many.
         is_called_by_hooked: Whether the caller has `functions`, whose mode must then be suspended.
-        counts: Whether this is the root and some module's calls are numbered.
+        counts: The plans of the modules whose calls this one, the root's, numbers.
         ranked: The hooks of `functions` as compiled code, which has no sites, finds them: by
             function, whether the call reads floats, and rank among such calls.
         watched: All torch functions that `functions` names.
@@ -102,9 +86,10 @@ class CallPlan:
     traced: Mapping[tuple[str, Site], int] = field(default_factory=dict)
     on_floats: Mapping[str, int] = field(default_factory=dict)
     varying: frozenset[tuple[str, Site]] = frozenset()
-    is_repeated: bool = False
+    visits: int = 1
+    is_steady: bool = True
     is_called_by_hooked: bool = False
-    counts: bool = False
+    counts: tuple["CallPlan", ...] = ()
     ranked: Mapping[tuple[str, bool, int], CallHooks] = field(init=False, compare=False)
     watched: SpelledCalls = field(init=False, compare=False)
     reported: set[str] = field(init=False, compare=False, default_factory=set)
@@ -122,48 +107,69 @@ class CallPlan:
         return (CallPlan, tuple(getattr(self, one.name) for one in fields(self) if one.init))
 
     @property
+    def is_repeated(self) -> bool:
+        """Whether the module is called more than once in a forward of the model."""
+        return self.visits > 1
+
+    @property
     def always(self) -> BoundaryHooks | None:
         """The hooks around every call of the module, if the plan has nothing else."""
         more = (self.functions, self.is_repeated, self.is_called_by_hooked, self.counts)
         return None if any(more) else self.boundary.get(0)
 
     def report(self, name: str, how: str) -> None:
-        """Warn once that the function `name` is not called as it was traced."""
+        """Warn once that the function `name`, or "" for the module, is not called as traced."""
         if name not in self.reported:
             self.reported.add(name)
+            what = f"calls {name} {how} it did" if name else f"is called {how} it was"
             warnings.warn(
-                f"{self.module or 'The model'} calls {name} {how} it did while traced. Hooks "
+                f"{self.module or 'The model'} {what} while traced. Hooks "
                 "know the calls that were traced, and may miss some or be at others now. Trace "
                 "these inputs too: nncfx.wrap(model, example_inputs, further_inputs=[...]); a "
                 "loop over a batch has to be as long as there.",
                 stacklevel=3,
             )
 
-    def _check(self, counts: Counts) -> None:
+    def _check(self, counts: Counts, visit: int) -> None:
         """Warn about calls that the module did not make; raise an error if compiling or exporting.
 
         Compilation and export also trace code of torch.jit.script, and code can branch on them.
         """
-        if torch.compiler.is_dynamo_compiling():
-            self._check_compiled(counts)
+        if _is_of_compiled(counts):
+            if not self.is_repeated:
+                self._check_compiled(counts)
             return
-        for name, site in dict.fromkeys((name, site) for name, site, _ in self.functions):
+        own = ((name, site) for name, site, _ in self.functions if visit_of(site) == visit)
+        for name, site in dict.fromkeys(own):
             found, times = counts.get((name, site), 0), self.traced[name, site]
-            is_elsewhere = (name, _ELSEWHERE) in counts
+            is_elsewhere = (name, _ELSEWHERE, visit) in counts
             if found == times or (name, site) in self.varying or not (found or is_elsewhere):
                 continue
             if torch.compiler.is_compiling():
-                raise self._other_calls(f"{name} at other places than")
+                raise self._other_calls(f"calls {name} at other places than")
             if not found:
                 self.report(name, "at other places than")
             elif found < times:
                 self.report(name, f"less often than the {times} times")
 
+    def _check_visits(self, counts: Counts) -> None:
+        """Warn that the module is not called as often as traced; raise an error if compiling."""
+        made = counts.get("", 0)
+        if not made:
+            return
+        if self.is_steady and made != self.visits:
+            how = f"{'less' if made < self.visits else 'more'} often than the {self.visits} times"
+            if torch.compiler.is_compiling():
+                raise self._other_calls(f"is called {made} times, and {self.visits} times")
+            self.report("", how)
+        if _is_of_compiled(counts):
+            self._check_compiled(counts)
+
     def _check_compiled(self, counts: Counts) -> None:
         for name, times in self.on_floats.items():
             found = counts.get(name, times)  # an uncalled function shifts no ranks
             if found != times and all(call[0] != name for call in self.varying):
-                raise self._other_calls(f"{name} on floats {found} times, and {times} times")
+                raise self._other_calls(f"calls {name} on floats {found} times, and {times} times")
         for name, reads_floats, rank in self.ranked:
             found = counts.get(_counted(name, reads_floats=reads_floats), 0)
             if name in self.watched.attributes and found <= rank:
@@ -171,7 +177,7 @@ class CallPlan:
 
     def _other_calls(self, what: str) -> OtherCallsError:
         return OtherCallsError(
-            f"While it is compiled or exported, {self.module or 'the model'} calls {what} when "
+            f"While it is compiled or exported, {self.module or 'the model'} {what} when "
             "it was traced. Hooks would be missing, or be at other calls. Write functions of "
             "torch.jit.script as plain ones, and let the forward call the same always "
             "(torch.compiler.is_compiling and is_exporting tell it); or wrap with inputs that "
@@ -186,7 +192,11 @@ class CallPlan:
         if not self.counts:
             return self._unnested(forward, args, kwargs)
         with numbered_calls():
-            return self._unnested(forward, args, kwargs)
+            result = self._unnested(forward, args, kwargs)
+            made = [(one, calls_so_far(one.module)) for one in self.counts]
+        for one, counts in made:
+            one._check_visits(counts)  # noqa: SLF001 (of this class)
+        return result
 
     def _unnested(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -206,22 +216,21 @@ class CallPlan:
     def _hooked(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        counts = calls_so_far(self.module) if self.is_repeated else {}
+        visit = next_number(counts, "") if self.is_repeated else 0
         if self.functions:
             if self.watched.reads_attribute and torch.compiler.is_dynamo_compiling():
                 raise HookError(_NOT_COMPILED)
-            counts = calls_so_far(self.module) if self.is_repeated else {}
             is_eager = not torch.compiler.is_compiling()
             if is_eager and self.is_repeated and "torch._dynamo" in sys.modules:
                 # compiled code would treat the present numbers as constants
                 forward = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]  # torch leaves it so
-            with _SiteMode(self, counts):
+            with _SiteMode(self, counts, visit):
                 result = forward(*args, **kwargs)
-            if not self.is_repeated:
-                self._check(counts)
+            self._check(counts, visit)
             return result
         if self.boundary:
-            number = next_number(calls_so_far(self.module), "") if self.is_repeated else 0
-            hooks = self.boundary.get(number)
+            hooks = self.boundary.get(visit)
             if hooks is not None:
                 return hooks.call(forward, args, kwargs)
         return forward(*args, **kwargs)
@@ -279,12 +288,13 @@ _OWN_CALL: Final = CallPlan._hooked.__code__  # noqa: SLF001 (of this module)
 class _SiteMode(TorchFunctionMode):
     """Applies hooks around the function calls of one module."""
 
-    def __init__(self, plan: CallPlan, counts: Counts) -> None:
+    def __init__(self, plan: CallPlan, counts: Counts, visit: int) -> None:
         super().__init__()
         self.suspensions = 0
         self._plan = plan
         self._sites = plan.functions
         self._counts = counts
+        self._visit = visit
         self._watched = plan.watched
 
     @override
@@ -316,14 +326,21 @@ class _SiteMode(TorchFunctionMode):
             reads_floats = _holds_floats(args) or _holds_floats(tuple(kwargs.values()))
             rank = next_number(self._counts, _counted(name, reads_floats=reads_floats))
             return self._plan.ranked.get((name, reads_floats, rank))
-        call = (name, call_site(sys._getframe(2), _OWN_CALL))  # noqa: SLF001 (no public way)
+        call = (name, call_site(sys._getframe(2), _OWN_CALL, self._visit))  # noqa: SLF001 (no public way)
         turn = next_number(self._counts, call)
         times = self._plan.traced.get(call)
         if times is None:
-            self._counts[name, _ELSEWHERE] = 1
+            self._counts[name, _ELSEWHERE, self._visit] = 1
         elif turn >= times:
             self._plan.report(name, f"more often than the {times} times")
         return self._sites.get((*call, turn))
+
+
+def _is_of_compiled(counts: Counts) -> bool:
+    """Return whether compiled code made `counts`, which may be checked behind a graph break."""
+    if torch.compiler.is_dynamo_compiling():
+        return True
+    return any(bool(one) and isinstance(one, str) for one in counts)
 
 
 def _counted(name: str, *, reads_floats: bool) -> str:

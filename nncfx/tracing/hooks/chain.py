@@ -1,7 +1,7 @@
 """Chains of hooks at one site, applied one after the other."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -76,6 +76,23 @@ class HookChain:
             "there takes a tensor of the same shape, dtype and device as without the hook. "
             "Let the hook's forward keep all three."
         )
+
+
+@dataclass(frozen=True)
+class CallHooks:
+    """Hooks around one call of a torch function, by port.
+
+    Attributes:
+        before: Hooks on its inputs.
+        after: Hooks on its outputs.
+        reads_floats: Whether any of its input tensors holds floats.
+        rank: Number of earlier calls of the function by the module with equal `reads_floats`.
+    """
+
+    before: Mapping[int, HookChain] = field(default_factory=dict)
+    after: Mapping[int, HookChain] = field(default_factory=dict)
+    reads_floats: bool = True
+    rank: int = 0
 
 
 def _fix(error: RuntimeError) -> str:

@@ -11,11 +11,11 @@ from nncfx.errors import TracingError
 from nncfx.storage.models.module_walk import all_modules, all_tensors
 from nncfx.storage.models.sharded_models import has_shards
 from nncfx.tracing.calls.model_copy import copy_of
-from nncfx.tracing.calls.module_stack import Place, Wiring
-from nncfx.tracing.hooks.activation_hooks import CALLS, CallHooks, CallPlan
+from nncfx.tracing.calls.module_stack import Place, Wiring, visits_of
+from nncfx.tracing.hooks.activation_hooks import CALLS, CallPlan
 from nncfx.tracing.hooks.boundary_hooks import Around, BoundaryHooks
 from nncfx.tracing.hooks.call_hooks import CALL_HOOKS, CallHook
-from nncfx.tracing.hooks.chain import HookChain, carry, drop
+from nncfx.tracing.hooks.chain import CallHooks, HookChain, carry, drop
 from nncfx.tracing.hooks.dynamic_class import (
     ClassSpec,
     HookedModule,
@@ -73,8 +73,9 @@ def install(
             for callee in wiring.callees.get(name, ()):
                 known = plans.get(callee, CallPlan(callee))
                 plans[callee] = replace(known, is_called_by_hooked=True)
-    if any(plan.is_repeated for plan in plans.values()):
-        plans[""] = replace(plans.get("", CallPlan("")), counts=True)
+    repeated = tuple(plan for plan in plans.values() if plan.is_repeated)
+    if repeated:
+        plans[""] = replace(plans.get("", CallPlan("")), counts=repeated)
     names = dict.fromkeys((*loads, *plans))
     for name in names:
         weights = loads[name].weights if name in loads else {}
@@ -147,13 +148,14 @@ def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) 
     addresses = load.addresses
     if not addresses:
         return None
-    repeated = wiring.calls.get(name, 1) > 1
+    visits = wiring.calls.get(name, 1)
+    is_steady = visits_of(name) not in wiring.varying
     places = [wiring.places[address] for address in addresses]
     if all(_at_boundary(place, load, one) for place, one in zip(places, addresses, strict=True)):
         boundary = dict(
             _boundary(place, load, one) for place, one in zip(places, addresses, strict=True)
         )
-        return CallPlan(name, boundary=boundary, is_repeated=repeated)
+        return CallPlan(name, boundary=boundary, visits=visits, is_steady=is_steady)
     calls = {
         (functions[one], *place.call): CallHooks(
             dict(load.before[one]), dict(load.after[one]), place.reads_floats, place.rank
@@ -175,7 +177,8 @@ def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) 
         traced=traced,
         on_floats=on_floats,
         varying=varying,
-        is_repeated=repeated,
+        visits=visits,
+        is_steady=is_steady,
     )
 
 

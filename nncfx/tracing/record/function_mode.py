@@ -308,7 +308,7 @@ class CallMode(TorchFunctionMode):
                 self._data_set(*args)
             return result
         frame = self.stack.top
-        site = call_site(sys._getframe(1), frame.caller)  # noqa: SLF001 (no public way)
+        site = call_site(sys._getframe(1), frame.caller, frame.visit)  # noqa: SLF001 (no public way)
         spot = self._spot(frame.scope, name, site, (args, kwargs), inputs)
         operation = self._drawn(frame, spot, inputs, infos, produced)
         for one in written:

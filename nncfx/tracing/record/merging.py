@@ -11,7 +11,7 @@ import networkx as nx
 
 from nncfx.errors import TracingError
 from nncfx.graph import Edge, NNCFGraph
-from nncfx.tracing.calls.module_stack import Place, Wiring
+from nncfx.tracing.calls.module_stack import Place, Wiring, visits_of
 
 K = TypeVar("K")
 
@@ -79,14 +79,17 @@ def merged_wirings(wirings: Sequence[Wiring]) -> Wiring:
             callees.setdefault(name, {}).update(dict.fromkeys(below))
     called = [wiring.called for wiring in wirings]
     counts = _most(wiring.counts for wiring in wirings)
+    calls = _most(wiring.calls for wiring in wirings)
     return Wiring(
         places={address: _place(address, wirings, called) for address in addresses},
-        calls=_most(wiring.calls for wiring in wirings),
+        calls=calls,
         callees={name: tuple(below) for name, below in callees.items()},
         counts=counts,
         on_floats=_most(wiring.on_floats for wiring in wirings),
         varying=frozenset(
             call for call in counts if len({one.counts.get(call, 0) for one in wirings}) > 1
+        ).union(
+            visits_of(name) for name in calls if len({one.calls.get(name) for one in wirings}) > 1
         ),
         folded=frozenset[str]().union(*(wiring.folded for wiring in wirings)),
         bypassed=frozenset[str]().union(*(wiring.bypassed for wiring in wirings)),

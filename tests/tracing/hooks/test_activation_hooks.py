@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import _get_current_function_mode_stack
 
-from nncfx.errors import TracingError
+from nncfx.errors import HookError, TracingError
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, PostSite, PreSite, run
 from nncfx.tracing.calls.tensors import tensors_in
@@ -449,6 +449,96 @@ def test_fewer_calls_than_traced_are_reported_once() -> None:
 def test_fewer_calls_are_as_traced_if_some_trace_had_them() -> None:
     model = wrap(Loop(), torch.ones(3, 3), further_inputs=[torch.ones(2, 3)])
     hook(model, PostSite("Loop/tanh_1"))
+    model(torch.ones(2, 3))  # without a warning, which would be an error
+
+
+class Biased(nn.Module):
+    """Adds a bias, if one is given."""
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        if bias is not None:
+            x = x + bias
+        return x * 1
+
+
+class AddsTwice(nn.Module):
+    """Calls a part twice, which adds both times, or the second time only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Biased()
+
+    def forward(self, x: torch.Tensor, is_first: bool = True) -> torch.Tensor:
+        x = self.part(x, x if is_first else None)
+        return self.part(x, 10 * x)  # type: ignore[no-any-return]  # of a module
+
+
+def test_a_call_that_a_part_leaves_out_does_not_move_a_hook_to_the_next_call_of_the_part() -> None:
+    x = torch.ones(2)
+    model = wrap(AddsTwice(), x)
+    hook(model, PostSite("AddsTwice/Biased[part]/__add___0"))
+    assert model(x).tolist() == [44, 44]  # (1 + 1) * 2 * 11
+    assert model(x, is_first=False).tolist() == [11, 11]
+    torch._dynamo.reset()
+    with pytest.raises(HookError, match="part calls __add__ on floats 1 times, and 2 times when"):
+        torch.compile(model, backend="eager")(x, is_first=False)
+
+
+def test_a_compiled_forward_that_leaves_out_a_call_is_refused_behind_a_graph_break() -> None:
+    class AddsOnce(nn.Module):
+        def forward(self, x: torch.Tensor, is_first: bool = True) -> torch.Tensor:
+            if is_first:
+                x = x + x
+            return x + 10
+
+    x = torch.ones(2)
+    model = wrap(AddsOnce(), x)
+    hook(model, PostSite("AddsOnce/__add___0"))
+    assert model(x, is_first=False).tolist() == [11, 11]
+    torch._dynamo.reset()
+    with pytest.raises(HookError, match="calls __add__ on floats 1 times, and 2 times when"):
+        torch.compile(model, backend="eager")(x, is_first=False)
+
+
+def test_calls_of_a_part_that_differ_between_traces_keep_their_numbers() -> None:
+    x = torch.ones(2)
+    model = wrap(AddsTwice(), x, further_inputs=[(x, False)])
+    hook(model, PostSite("AddsTwice/Biased[part]/__add___1"))
+    assert model(x).tolist() == [44, 44]
+    assert model(x, is_first=False).tolist() == [22, 22]
+
+
+class Recurring(nn.Module):
+    """Calls one layer as often as there are rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x.sum(0)
+        for row in x:
+            y = self.act(y + row)
+        return y
+
+
+@pytest.mark.parametrize(("rows", "how"), [(2, "less"), (4, "more")])
+def test_a_part_that_is_called_another_number_of_times_is_reported_once(
+    rows: int, how: str
+) -> None:
+    model = wrap(Recurring(), torch.ones(3, 3))
+    hook(model, PostSite("Recurring/ReLU[act]/relu_1"))
+    model(torch.ones(3, 3))  # without a warning, which would be an error
+    message = f"^act is called {how} often than the 3 times it was while traced"
+    with pytest.warns(UserWarning, match=message) as caught:
+        model(torch.ones(rows, 3))
+    assert len(caught) == 1
+    model(torch.ones(rows, 3))
+
+
+def test_a_part_may_be_called_as_often_as_in_any_trace() -> None:
+    model = wrap(Recurring(), torch.ones(3, 3), further_inputs=[torch.ones(2, 3)])
+    hook(model, PostSite("Recurring/ReLU[act]/relu_1"))
     model(torch.ones(2, 3))  # without a warning, which would be an error
 
 
