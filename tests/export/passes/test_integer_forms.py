@@ -7,14 +7,18 @@ import onnx_ir as ir
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import nncfx
 from nncfx.export.ir.integer_weights import integer_weights
 from nncfx.export.passes.integer_forms import (
+    pad_in_pools,
     scale_after_products,
     use_global_pooling,
     use_matrix_products,
 )
+from nncfx.quantization import integer_arithmetic
+from nncfx.runtimes import integer_kernels
 from nncfx.targets import TARGETS
 from onnx_files import operators, parsed, run_file
 
@@ -135,3 +139,53 @@ def test_circular_padding_runs(target: str, tmp_path: Path, *, is_quantized: boo
     found = torch.from_numpy(run_file(path, x, target)[0])
     expected = model(x)
     assert (found - expected).norm() < 5e-3 * expected.norm()
+
+
+class PaddedPool(nn.Module):
+    """A maximum pooling after a padding of its own, between convolutions."""
+
+    def __init__(self, fill: float, pads: tuple[int, ...], pool: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fill, self.pads, self.pool = fill, pads, pool
+        self.stem, self.head = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        padded = functional.pad(self.stem(x), self.pads, value=self.fill)
+        return self.head(self.pool(padded))
+
+
+_PIXELS = torch.randn(2, 3, 17, 18, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("fill", "pads", "pool", "is_taken"),
+    [
+        (-torch.inf, (0, 1, 1, 0), nn.MaxPool2d(3, 2), True),
+        (-torch.inf, (1, 1, 1, 1), nn.MaxPool2d(3, 1, 1, dilation=2), True),
+        (-1e9, (0, 1, 1, 0), nn.MaxPool2d(3, 2), False),
+        (-torch.inf, (0, -1, 0, 1), nn.MaxPool2d(3, 2), False),
+        (-torch.inf, (0, 1, 0, 1), nn.MaxPool2d(3, 2, ceil_mode=True), False),
+    ],
+)
+def test_poolings_take_up_padding_with_minus_infinity(
+    fill: float, pads: tuple[int, ...], pool: nn.Module, tmp_path: Path, *, is_taken: bool
+) -> None:
+    model = nncfx.quantize(PaddedPool(fill, pads, pool).eval(), [_PIXELS])
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", _PIXELS).path
+    assert ("Pad" not in {node.op_type for node in onnx.load(path).graph.node}) == is_taken
+    assert integer_kernels(path, _PIXELS).operators["QLinearConv"] == 1 + is_taken
+    with integer_arithmetic(model), torch.no_grad():
+        expected = model(_PIXELS)
+    assert torch.equal(torch.from_numpy(run_file(path, _PIXELS)[0]), expected)
+
+
+def test_windows_of_padding_alone_keep_their_node() -> None:
+    model = parsed("""
+    g (float[1,1,4,4] x) => (float[1,1,3,3] y)
+    <int64[8] pads = {0, 0, 0, 0, 0, 0, 2, 2}, float infinity = {-inf}>
+    { p = Pad (x, pads, infinity)
+      y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (p) }""")
+    pad_in_pools(model.graph)
+    assert operators(model) == ["Pad", "MaxPool"]
+    assert model.graph[1].inputs[0] is model.graph[0].outputs[0]
