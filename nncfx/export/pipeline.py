@@ -20,6 +20,7 @@ from nncfx.export.passes.integer_biases import add_integer_biases, separate_bias
 from nncfx.export.passes.integer_forms import (
     average_padding_in_float,
     leave_out_borders,
+    pad_in_pools,
     quantize_silu,
     scale_after_products,
     use_global_pooling,
@@ -148,6 +149,11 @@ PASSES: Final[tuple[ExportPass, ...]] = (
         name="leave_out_borders",
         reason="ONNX Runtime's integer average divides by the window where padding is named",
         run=lambda draft: leave_out_borders(draft.graph),
+    ),
+    ExportPass(
+        name="pad_in_pools",
+        reason="no grid has minus infinity, which a pooling pads with by itself",
+        run=lambda draft: pad_in_pools(draft.graph),
     ),
     ExportPass(
         name="scale_after_products",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nncfx.export.ir.fake_quantize import DOMAIN, FAKE_QUANTIZE, grid_of, is_fake_quantize
 from nncfx.export.ir.graph_edits import (
@@ -58,6 +59,41 @@ def leave_out_borders(graph: "ir.Graph") -> None:
                 "does not. Pass count_include_pad=False, or leave it out with ignored_scopes.",
                 node.name,
             )
+
+
+def pad_in_pools(graph: "ir.Graph") -> None:
+    """Let maximum poolings pad by themselves in place of a node that pads with minus infinity.
+
+    No grid has that number, so the node would end integers. Windows that lie outside of the image
+    keep it, and those of `ceil_mode`, whose borders follow other rules.
+    """
+    import onnx_ir as ir
+
+    for node in nodes_of(graph, "MaxPool"):
+        pad = input_of(node).producer()
+        added = None if pad is None else _infinity_around(pad)
+        mode = node.attributes.get_string("auto_pad", "NOTSET")
+        is_plain = mode == "NOTSET" and not _flag(node, "ceil_mode")
+        if pad is None or added is None or not is_plain or len(node.outputs) > 1:
+            continue
+        kernel = list(node.attributes["kernel_shape"].as_ints())
+        pads = added + np.array(node.attributes.get_ints("pads", [0] * len(added)))
+        if np.all(pads < kernel * 2):  # a list of them, for both sides
+            node.attributes["pads"] = ir.AttrInt64s("pads", pads.tolist())
+            node.replace_input_with(0, input_of(pad))
+
+
+def _infinity_around(node: "ir.Node") -> npt.NDArray[np.int64] | None:
+    """Return how far `node` pads images with minus infinity, as `pads`; None for other nodes."""
+    if node.op_type != "Pad" or node.domain or len(node.inputs) != 3:  # noqa: PLR2004 (with a value)
+        return None
+    pads, value = map(constant_of, node.inputs[1:])
+    if pads is None or value is None or value != -np.inf:
+        return None
+    before_after = pads.reshape(2, -1)
+    if pads.min() < 0 or before_after[:, :2].any():  # of examples or channels
+        return None
+    return before_after[:, 2:].reshape(-1)
 
 
 def average_padding_in_float(graph: "ir.Graph") -> None:

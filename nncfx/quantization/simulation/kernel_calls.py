@@ -40,9 +40,10 @@ class Call:
 
 
 def is_choice(call: Call) -> bool:
-    """Return whether a call returns only elements of its input, or 0."""
+    """Return whether a call returns only elements of its input, 0 or minus infinity."""
     if call.func is F.pad:
-        return not call.named("input", "pad", "mode", "value").get("value")
+        # minus infinity is for maximum poolings, which do not return it
+        return call.named("input", "pad", "mode", "value").get("value") in (None, 0, -torch.inf)
     if call.func is F.dropout:
         return not call.named("input", "p", "training").get("training", True)
     return True

@@ -14,6 +14,7 @@ from torch.nn import functional
 import nncfx
 from nncfx.export.ir.integer_weights import integer_weights
 from nncfx.export.passes.integer_forms import (
+    pad_in_pools,
     scale_after_products,
     use_global_pooling,
     use_matrix_products,
@@ -209,3 +210,53 @@ def test_other_targets_keep_it_in_float(tmp_path: Path) -> None:
     model = nncfx.quantize(NETWORKS["convolutions"][0]().eval(), [x], target="openvino")
     path = nncfx.export_onnx(model, tmp_path / "m.onnx", x, target="openvino").path
     assert "QLinearSigmoid" not in integer_kernels(path, x).operators
+
+
+class PaddedPool(nn.Module):
+    """A maximum pooling after a padding of its own, between convolutions."""
+
+    def __init__(self, fill: float, pads: tuple[int, ...], pool: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.fill, self.pads, self.pool = fill, pads, pool
+        self.stem, self.head = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        padded = functional.pad(self.stem(x), self.pads, value=self.fill)
+        return self.head(self.pool(padded))
+
+
+_PIXELS = torch.randn(2, 3, 17, 18, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("fill", "pads", "pool", "is_taken"),
+    [
+        (-torch.inf, (0, 1, 1, 0), nn.MaxPool2d(3, 2), True),
+        (-torch.inf, (1, 1, 1, 1), nn.MaxPool2d(3, 1, 1, dilation=2), True),
+        (-1e9, (0, 1, 1, 0), nn.MaxPool2d(3, 2), False),
+        (-torch.inf, (0, -1, 0, 1), nn.MaxPool2d(3, 2), False),
+        (-torch.inf, (0, 1, 0, 1), nn.MaxPool2d(3, 2, ceil_mode=True), False),
+    ],
+)
+def test_poolings_take_up_padding_with_minus_infinity(
+    fill: float, pads: tuple[int, ...], pool: nn.Module, tmp_path: Path, *, is_taken: bool
+) -> None:
+    model = nncfx.quantize(PaddedPool(fill, pads, pool).eval(), [_PIXELS])
+    path = nncfx.export_onnx(model, tmp_path / "m.onnx", _PIXELS).path
+    assert ("Pad" not in {node.op_type for node in onnx.load(path).graph.node}) == is_taken
+    assert integer_kernels(path, _PIXELS).operators["QLinearConv"] == 1 + is_taken
+    with integer_arithmetic(model), torch.no_grad():
+        expected = model(_PIXELS)
+    assert torch.equal(torch.from_numpy(run_file(path, _PIXELS)[0]), expected)
+
+
+def test_windows_of_padding_alone_keep_their_node() -> None:
+    model = parsed("""
+    g (float[1,1,4,4] x) => (float[1,1,3,3] y)
+    <int64[8] pads = {0, 0, 0, 0, 0, 0, 2, 2}, float infinity = {-inf}>
+    { p = Pad (x, pads, infinity)
+      y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (p) }""")
+    pad_in_pools(model.graph)
+    assert operators(model) == ["Pad", "MaxPool"]
+    assert model.graph[1].inputs[0] is model.graph[0].outputs[0]
