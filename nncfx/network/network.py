@@ -347,12 +347,12 @@ class NNCFInterface:
         functions = {one.address: one.function for one in state.graph.operations}
         install(self._model, state.wiring, functions, insertions)
         store.clear()
+        drop_kept(self._model)  # computed from weights as they were read before
         for number, insertion in zip(ordered, insertions, strict=True):
             store.put(insertion.algorithm, insertion.site.key, insertion.hook)
             if number in fresh:
                 insertion.hook.train(self._model.training)
         state.committed = tuple(ordered)
-        drop_kept(self._model)  # computed from weights as they were read before
 
 
 def inputs_for(model: nn.Module, example_inputs: ExampleInputs | None) -> ExampleInputs:
