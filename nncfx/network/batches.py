@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import typing
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -28,7 +29,7 @@ def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
             tuple that begins with all positional inputs, if the forward needs several or the
             model was wrapped with several; or any other tuple or list, for instance
             (input, label), whose first element is one of these or a tuple or list that is the
-            only input.
+            only input (an annotation such as `list[Tensor]` says so where it is not clear).
         model: The number of inputs is taken from its forward and from its example inputs.
 
     Raises:
@@ -105,11 +106,25 @@ def _takes(model: nn.Module, inputs: Sequence[object]) -> bool:
         known, _ = as_call(model.nncf.example_inputs)
         if len(known) == 1 and isinstance(known[0], tuple | list):
             return False
+    is_nested = any(isinstance(one, tuple | list) for one in inputs)
+    if not is_nested and _is_annotated_as_sequence(model):
+        return False
     try:
         inspect.signature(model.forward).bind(*inputs)
     except TypeError:
         return False
     return True
+
+
+def _is_annotated_as_sequence(model: nn.Module) -> bool:
+    """Return whether the forward says that its first input is a list or a tuple."""
+    try:
+        hints = typing.get_type_hints(model.forward)
+    except (NameError, AttributeError):  # names that only a type checker imports
+        return False
+    first = hints.get(next(iter(inspect.signature(model.forward).parameters), ""))
+    kind = typing.get_origin(first) or first
+    return isinstance(kind, type) and issubclass(kind, Sequence)
 
 
 def _needed(model: nn.Module) -> int:

@@ -128,6 +128,18 @@ def test_a_list_that_is_the_one_input_stays_one() -> None:
     nncfx.quantize(model, [([TWO, ONE], LABELS)])
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_annotation_says_that_a_list_is_one_input(count: int) -> None:
+    images = [ONE, TWO][:count]
+    for batch in ((images, LABELS), (images,), (tuple(images), [LABELS]), ((images,), LABELS)):
+        (found,) = inputs_in(batch, Images())
+        assert isinstance(found, tuple | list)
+        assert len(found) == count
+    nncfx.quantize(Images(), [(images, LABELS)])
+    (one,) = inputs_in(([ONE], LABELS), Captions())
+    assert one is ONE
+
+
 def test_keywords_that_a_forward_hands_on_are_keywords() -> None:
     class Open(Windows):
         def forward(self, **inputs: Tensor) -> Tensor:
