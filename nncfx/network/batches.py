@@ -120,7 +120,8 @@ def _is_annotated_as_sequence(model: nn.Module) -> bool:
     """Return whether the forward says that its first input is a list or a tuple."""
     try:
         hints = typing.get_type_hints(model.forward)
-    except (NameError, AttributeError):  # names that only a type checker imports
+    # names that only a type checker imports, or text that is no type
+    except (NameError, AttributeError, TypeError, SyntaxError):
         return False
     first = hints.get(next(iter(inspect.signature(model.forward).parameters), ""))
     kind = typing.get_origin(first) or first

@@ -140,6 +140,15 @@ def test_an_annotation_says_that_a_list_is_one_input(count: int) -> None:
     assert one is ONE
 
 
+def test_an_annotation_that_is_no_type_is_passed_over() -> None:
+    class Described(nn.Linear):
+        def forward(self, x: "rows of features") -> Tensor:  # type: ignore[valid-type]  # noqa: F722
+            return super().forward(x)
+
+    (one,) = inputs_in(([ONE], LABELS), Described(4, 4))
+    assert one is ONE
+
+
 def test_keywords_that_a_forward_hands_on_are_keywords() -> None:
     class Open(Windows):
         def forward(self, **inputs: Tensor) -> Tensor:
