@@ -105,7 +105,9 @@ def _check_weight(site: WeightSite, modules: Mapping[str, nn.Module], wiring: Wi
         raise GraphError(
             f"The forward sets the data of '{site}', as networks do that fold their branches "
             "into one weight or keep it within bounds, and a hook would lose what it writes. "
-            "Hook the weights that it is made of, or leave its layer out with ignored_scopes."
+            "If only the first forward does so, as where a layer sets itself up, run the model "
+            "once before it is wrapped or loaded; else hook the weights that it is made of, or "
+            "leave its layer out with ignored_scopes."
         )
     if str(site) in wiring.bypassed:
         raise GraphError(

@@ -211,6 +211,33 @@ def test_a_hook_on_a_weight_whose_data_the_forward_sets_is_refused(halve: nn.Mod
     assert model.nncf.folded_weights == {"folded.weight"}
 
 
+class _SetsUp(nn.Module):
+    """Scales its weight in its first forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3, bias=False)
+        self.is_set_up = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.is_set_up:
+            self.layer.weight.data = self.layer.weight.data / 2
+            self.is_set_up = True
+        return self.layer(x)  # type: ignore[no-any-return]  # of a module
+
+
+def test_a_model_that_sets_a_weight_in_its_first_forward_takes_hooks_once_it_has_run(
+    halve: nn.Module,
+) -> None:
+    x, ready, site = torch.ones(1, 3), _SetsUp(), WeightSite("layer", "weight")
+    model = wrap(_SetsUp(), x)
+    with pytest.raises(GraphError, match="run the model once before it is wrapped or loaded"):
+        hook(model, site, halve)
+    before = ready(x)
+    hook(wrap(ready, x), site, halve)
+    assert torch.equal(ready(x), before / 2)
+
+
 def test_compressed_branches_are_folded_as_they_are() -> None:
     torch.manual_seed(0)
     model, x = _Folding().eval(), torch.randn(5, 3)
