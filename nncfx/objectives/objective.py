@@ -50,8 +50,7 @@ class Objective:
 
         Raises:
             ArgumentError: the measurement raised an error, or its result is not a number, or is
-                NaN or
-                infinite.
+                NaN or infinite.
         """
         try:
             value = self.measure(subject)

@@ -12,9 +12,7 @@ from nncfx.training.create import create_compressed_model
 
 def applied(model: nn.Module, inputs: Tensor, **item: object) -> MagnitudeSparsityController:
     config = {"compression": {"algorithm": "magnitude_sparsity"} | item}
-    controller, _ = create_compressed_model(model, config, inputs)
-    assert isinstance(controller, MagnitudeSparsityController)
-    return controller
+    return create_compressed_model(model, config, inputs)[0]
 
 
 def two_layers() -> nn.Sequential:

@@ -23,9 +23,7 @@ from nncfx.compressor import create_compressed_model
 def applied(**item: object) -> RBSparsityController:
     torch.manual_seed(0)
     config = {"compression": {"algorithm": "rb_sparsity"} | item}
-    controller, _ = create_compressed_model(nn.Linear(20, 10), config, torch.ones(1, 20))
-    assert isinstance(controller, RBSparsityController)
-    return controller
+    return create_compressed_model(nn.Linear(20, 10), config, torch.ones(1, 20))[0]
 
 
 def test_the_threshold_is_exact_and_its_gradient_is_the_sigmoids() -> None:
@@ -50,8 +48,6 @@ def test_weights_of_16_bits_stay_so_and_scores_learn_in_32(
     kept = mask(weight)
     assert (kept.dtype, kept.tolist()) == (dtype, [3, 0, 1])
     kept.sum().backward()
-    assert weight.grad is not None
-    assert mask.scores.grad is not None
     assert (weight.grad.dtype, weight.grad.tolist()) == (dtype, [1, 0, 1])
     assert mask.scores.grad.dtype is torch.float32
 
@@ -68,7 +64,6 @@ def test_a_level_per_layer_is_the_mean_of_their_losses(mode: str, loss: float) -
     item = {"algorithm": "rb_sparsity", "params": {"sparsity_level_setting_mode": mode}}
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 16))
     controller, _ = create_compressed_model(model, {"compression": item}, torch.ones(1, 4))
-    assert isinstance(controller, RBSparsityController)
     controller.level = 0.5
     first, second = controller.masks.values()
     with torch.no_grad():

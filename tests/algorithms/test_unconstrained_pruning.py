@@ -41,7 +41,6 @@ def applied(**given: object) -> ChannelPruningController:
     for norm in (model.norm, model.body_norm):
         nn.init.uniform_(norm.bias, 0.5, 1.5)
     controller, _ = create_compressed_model(model, {"compression": item}, INPUTS)
-    assert isinstance(controller, ChannelPruningController)
     controller.level = 0.5
     return controller
 

@@ -313,17 +313,13 @@ def test_an_expert_that_no_token_goes_to_is_told() -> None:
 
 
 def test_what_stacks_no_matches_is_followed_no_further() -> None:
-    class Match(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+    def forward(m: Function, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = m.head(m.stem(x))
+        index = torch.where(y[0] > torch.inf)[0]
+        return y, torch.stack([index, index], -1)
 
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            y = self.head(self.stem(x))
-            index = torch.where(y[0] > torch.inf)[0]
-            return y, torch.stack([index, index], -1)
-
-    assert analyze_channels(Match(), torch.zeros(2, 3)).find("stem").fixed is None
+    model = Function(forward, stem=nn.Linear(3, 4), head=nn.Linear(4, 2))
+    assert analyze_channels(model, torch.zeros(2, 3)).find("stem").fixed is None
 
 
 def test_what_torchs_function_transforms_call_is_refused() -> None:

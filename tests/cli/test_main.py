@@ -18,9 +18,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["nncfx", *arguments])
     with pytest.raises(SystemExit) as end:
         app()
-    code = end.value.code
-    assert isinstance(code, int)
-    return code
+    return end.value.code
 
 
 def test_a_mistake_is_one_paragraph_and_exit_code_2(

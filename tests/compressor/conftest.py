@@ -1,9 +1,17 @@
 """A small task that trains in a second: bars in noise, with a residual network for it."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from nncfx.compressor import Compressor
+from nncfx.lc import DC
+from nncfx.objectives import Minimize, footprint
+from nncfx.schemes import Prune
+from nncfx.search import SearchSettings
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
@@ -65,3 +73,19 @@ def trained(task: dict[str, Batches]) -> Bars:
                 F.cross_entropy(model(x), y).backward()
                 optimizer.step()
     return model.eval()
+
+
+@pytest.fixture(scope="session")
+def quick(trained: Bars, task: dict[str, Batches]) -> Callable[..., Compressor]:
+    """Return what makes a compressor of few trials, with some settings changed."""
+    settings = {
+        "model": trained,
+        "objective": Minimize(footprint),
+        "scheme": Prune(),
+        "optimizer": DC(),
+        "criterion": F.cross_entropy,
+        "eps": 0.05,
+        "runtime": "torch",
+        "settings": SearchSettings(tolerance=0.1, max_evaluations=3),
+    }
+    return lambda **changes: Compressor(**settings | task | changes)

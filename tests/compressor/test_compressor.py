@@ -3,21 +3,20 @@
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from nncfx.compressor import CompressionResult, Compressor, Evidence, accuracy
 from nncfx.errors import ArgumentError, SearchError
-from nncfx.lc import DC, LC
-from nncfx.objectives import Maximize, Minimize, footprint, macs
+from nncfx.lc import LC
+from nncfx.objectives import Maximize, Minimize, macs
 from nncfx.schemes import Cluster, Compose, FilterPrune, Prune, Quantize
 from nncfx.search import SearchSettings
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
+Make = Callable[..., Compressor]
 FILTERS = Compose([FilterPrune(), Quantize("float16")])
 WEIGHTS = Compose([Prune(), Cluster(bits=5), Quantize("float16")])
 RECOVERY = LC(steps=5, lr=0.05, lr_end=0.005, mb_iterations_per_l=16, mu_init=0.1, mu_multiplier=2)
@@ -25,32 +24,20 @@ QUICK = SearchSettings(tolerance=0.05, max_evaluations=4)
 EPS = 0.05
 
 
-def compressor(**changes: Any) -> Compressor:  # noqa: ANN401 (any setting)
-    settings: dict[str, Any] = {
-        "objective": Minimize(footprint),
-        "scheme": Prune(),
-        "optimizer": DC(),
-        "criterion": F.cross_entropy,
-        "eps": EPS,
-        "runtime": "torch",
-        "settings": QUICK,
-    }
-    return Compressor(**{**settings, **changes})
-
-
 @pytest.fixture(scope="module")
-def thinned(trained: nn.Module, task: dict[str, Batches]) -> CompressionResult:
+def thinned(quick: Make) -> CompressionResult:
     """Fewer channels, for fewer multiply-accumulates."""
     changes = {"objective": Minimize(macs), "scheme": FILTERS, "optimizer": RECOVERY}
-    return compressor(model=trained, **changes, **task).run()
+    return quick(**changes, settings=QUICK).run()
 
 
 @pytest.fixture(scope="module")
 def packed(
-    thinned: CompressionResult, task: dict[str, Batches], tmp_path_factory: pytest.TempPathFactory
+    quick: Make, thinned: CompressionResult, tmp_path_factory: pytest.TempPathFactory
 ) -> CompressionResult:
     """The thinned model, with fewer weights, in a file."""
-    result = compressor(after=thinned, scheme=WEIGHTS, optimizer=RECOVERY, **task).run()
+    changes = {"scheme": WEIGHTS, "optimizer": RECOVERY, "settings": QUICK}
+    result = quick(model=None, after=thinned, **changes).run()
     return result.save(tmp_path_factory.mktemp("packed") / "bars.nncfx")
 
 
@@ -74,7 +61,6 @@ def test_channels_are_really_gone_and_the_class_stays(
 
 
 def test_the_thinned_model_was_held_against_the_masked_one(thinned: CompressionResult) -> None:
-    assert thinned.evidence.max_thinning_error is not None
     assert thinned.evidence.max_thinning_error <= 1e-5
 
 
@@ -147,7 +133,7 @@ def test_direct_compression_is_measured_beside_recovery(thinned: CompressionResu
     assert {sample.level for sample in study.comparison} == levels
 
 
-def test_a_budget_that_nothing_keeps_leaves_the_model_and_says_so() -> None:
+def test_a_budget_that_nothing_keeps_leaves_the_model_and_says_so(quick: Make) -> None:
     torch.manual_seed(0)
 
     def ruin(model: nn.Module, level: float) -> None:
@@ -159,46 +145,44 @@ def test_a_budget_that_nothing_keeps_leaves_the_model_and_says_so() -> None:
     x = torch.randn(64, 64)
     with torch.no_grad():
         y = right(x).argmax(1)
-    data = {"trainloader": [(x, y)], "valloader": [(x, y)]}
-    result = compressor(model=right, scheme=ruin, eps=0.1, **data).run()
+    data = {"trainloader": [(x, y)], "valloader": [(x, y)], "testloader": None}
+    result = quick(model=right, scheme=ruin, eps=0.1, **data).run()
     assert result.level == 0
     assert torch.equal(result.model[1].weight, right[1].weight)
     assert "left the model as it was" in result.evidence.notes[0]
 
 
-def test_an_objective_of_the_user_is_maximised(
-    trained: nn.Module, task: dict[str, Batches]
-) -> None:
+def test_an_objective_of_the_user_is_maximised(quick: Make) -> None:
     def zeros(model: nn.Module) -> float:
         return float(sum((p == 0).sum() for p in model.parameters()))
 
-    result = compressor(model=trained, objective=Maximize(zeros, unit="zeros"), **task).run()
+    result = quick(objective=Maximize(zeros, unit="zeros")).run()
     assert zeros(result.model) > 0
     assert result.evidence.studies[0].objective_name == "zeros"
 
 
 def test_a_compressor_does_not_begin_with_two_models(
-    trained: nn.Module, thinned: CompressionResult, task: dict[str, Batches]
+    quick: Make, thinned: CompressionResult
 ) -> None:
     with pytest.raises(ArgumentError, match="it got both"):
-        compressor(model=trained, after=thinned, **task)
+        quick(after=thinned)
 
 
 def test_the_evidence_says_that_latencies_are_cpu_time(
-    trained: nn.Module, task: dict[str, Batches], monkeypatch: pytest.MonkeyPatch
+    quick: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nncfx.runtimes.timing.timing.held_up_share", lambda _: 0.4)
-    result = compressor(model=trained, threads=1, **task).run()
+    result = quick(threads=1).run()
     assert result.evidence.notes[-1] == (
         "footprint: latencies are CPU time of one thread: other work held up 40% of the calls."
     )
 
 
 def test_a_run_leaves_its_evidence_and_a_journal_that_is_refused_for_another_model(
-    trained: nn.Module, task: dict[str, Batches], tmp_path: Path
+    quick: Make, trained: nn.Module, tmp_path: Path
 ) -> None:
     def run(model: nn.Module) -> CompressionResult:
-        return compressor(model=model, eps=0.5, folder=tmp_path, **task).run()
+        return quick(model=model, eps=0.5, folder=tmp_path).run()
 
     assert run(trained).evidence == Evidence.read(tmp_path / "evidence.json")
     other = copy.deepcopy(trained)
@@ -208,14 +192,14 @@ def test_a_run_leaves_its_evidence_and_a_journal_that_is_refused_for_another_mod
 
 
 def test_a_journal_is_refused_when_the_user_has_rewritten_the_scheme(
-    trained: nn.Module, task: dict[str, Batches], tmp_path: Path
+    quick: Make, tmp_path: Path
 ) -> None:
     """Of the same name, but its trials would not be those that the journal has."""
 
     def run(scheme: Callable[[nn.Module, float], None]) -> None:
         brief = SearchSettings(max_evaluations=1)
         changes = {"scheme": scheme, "eps": 0.5, "settings": brief, "folder": tmp_path}
-        compressor(model=trained, **changes, **task).run()
+        quick(**changes).run()
 
     def mine(model: nn.Module, level: float) -> None:
         model.head.weight.mul_(1 - level)

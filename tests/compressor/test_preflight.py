@@ -96,8 +96,7 @@ class Masked(nn.Module):
         self.body = linear()
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.body(x * mask)
-        return scores
+        return self.body(x * mask)
 
 
 def test_inputs_in_a_mapping_that_is_no_dict_are_compressed() -> None:

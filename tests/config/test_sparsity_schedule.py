@@ -68,7 +68,6 @@ def test_a_config_is_valid_by_construction() -> None:
 def test_batch_norm_adaptation_takes_nncfs_default_number_of_samples() -> None:
     item = {"algorithm": "magnitude_sparsity", "initializer": {"batchnorm_adaptation": {}}}
     initializer = MagnitudeSparsityConfig.from_dict(item).initializer
-    assert initializer is not None
     assert initializer.batchnorm_adaptation == BatchNormAdaptation(num_bn_adaptation_samples=2000)
 
 

@@ -132,10 +132,7 @@ def test_beams_are_those_of_a_model_that_rounds_its_keys_and_values(
 
     class Rounding(transformers.cache_utils.DynamicLayer):  # type: ignore[name-defined,misc]
         def update(self, key: Tensor, value: Tensor, **_: object) -> tuple[Tensor, Tensor]:
-            found: tuple[Tensor, Tensor] = super().update(
-                *ByteLayer(format_name).update(key, value)
-            )
-            return found
+            return super().update(*ByteLayer(format_name).update(key, value))
 
     model = small()
     reference = transformers.cache_utils.Cache(layers=[Rounding(), Rounding()])

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 import nncfx
 from nncfx.errors import ArgumentError, CompressionError, ConfigError
 from nncfx.lc import LC, LCController, RecoveryData
+from small_models import Function
 
 STEPS = 4
 BATCHES = 12
@@ -21,7 +22,6 @@ MU = {"mu_init": 0.05, "mu_multiplier": 1.5}
 def applied(model: nn.Module, **item: Any) -> tuple[LCController, nn.Module]:  # noqa: ANN401 (keys of a config)
     config = {"compression": {"algorithm": "lc", **item}}
     controller, wrapped = nncfx.create_compressed_model(model, config, torch.zeros(2, 64))
-    assert isinstance(controller, LCController)
     return controller, wrapped
 
 
@@ -183,26 +183,23 @@ def test_a_model_without_layers_to_prune_is_refused_and_left_alone() -> None:
     assert type(model) is nn.Sequential
 
 
-class Spectrum(nn.Module):
+def spectrum() -> Function:
     """A complex layer before a real one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waves = nn.Linear(64, 6, dtype=torch.cfloat)
-        self.head = nn.Linear(6, 2)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.head(self.waves(inputs.to(torch.cfloat)).abs())
+    return Function(
+        lambda m, inputs: m.head(m.waves(inputs.to(torch.cfloat)).abs()),
+        waves=nn.Linear(64, 6, dtype=torch.cfloat),
+        head=nn.Linear(6, 2),
+    )
 
 
 def test_complex_weights_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
-    controller, model = applied(Spectrum(), params={"sparsity_target": 0.5, **MU})
+    controller, model = applied(spectrum(), params={"sparsity_target": 0.5, **MU})
     assert set(controller.hooks) == {"head.weight"}
     assert "lc leaves modules with complex weights alone: 'waves'." in caplog.text
     controller.scheduler.epoch_step()
     (model.train()(torch.randn(2, 64)).sum() + controller.loss()).backward()
     with pytest.raises(CompressionError, match="constrain none that is real"):
-        applied(Spectrum(), ignored_scopes=["{re}head"])
+        applied(spectrum(), ignored_scopes=["{re}head"])
 
 
 def test_the_refusal_names_the_kinds_of_layers_that_a_scheme_may_take() -> None:

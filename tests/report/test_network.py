@@ -16,7 +16,6 @@ def leaves(scope: Scope) -> list[Leaf]:
 
 def test_scopes_hold_their_operations() -> None:
     tree = network_tree(given.EVIDENCE)
-    assert tree is not None
     assert (tree.name, tree.count, tree.is_open) == ("Net", 3, True)
     assert [one.name for one in tree.items if isinstance(one, Scope)] == [
         "Conv2d[conv1]",
@@ -35,7 +34,6 @@ def test_a_large_network_is_folded() -> None:
         for n in range(50)
     )
     tree = network_tree(dataclasses.replace(given.EVIDENCE, operations=many))
-    assert tree is not None
     assert tree.is_open
     assert not any(one.is_open for one in tree.items if isinstance(one, Scope))
     assert network_tree(dataclasses.replace(given.EVIDENCE, operations=())) is None

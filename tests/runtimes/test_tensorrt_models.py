@@ -26,9 +26,7 @@ IMAGES = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
 
 def built(path: os.PathLike[str], *settings: tuple[str, str]) -> TensorRtSession:
     options = BuildOptions(settings=(("computeCapability", "8.9"), *settings))
-    session = runtime_named("tensorrt_rtx").build(path, options)
-    assert isinstance(session, TensorRtSession)
-    return session
+    return runtime_named("tensorrt_rtx").build(path, options)
 
 
 class Reordered(nn.Module):
@@ -44,8 +42,7 @@ class Reordered(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.producer(x).relu()
         copied = torch.index_select(x, 1, self.channels)
-        result: torch.Tensor = self.first(x[:, :16]) + self.second(x[:, 8:]) + self.third(copied)
-        return result
+        return self.first(x[:, :16]) + self.second(x[:, 8:]) + self.third(copied)
 
 
 def vision_transformer() -> nn.Module:

@@ -77,9 +77,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 @pytest.fixture
 def session(exported: ExportResult) -> TensorRtSession:
     options = BuildOptions(settings=(("computeCapability", "8.9"),))
-    session = runtime_named("tensorrt_rtx").build(exported, options)
-    assert isinstance(session, TensorRtSession)
-    return session
+    return runtime_named("tensorrt_rtx").build(exported, options)
 
 
 def test_a_bound_call_executes_and_waits(session: TensorRtSession, gpu: Gpu) -> None:

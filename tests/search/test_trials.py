@@ -21,32 +21,20 @@ def test_a_metric_that_is_no_number_is_refused() -> None:
         Measurement(metric=None, objective=1)  # type: ignore[arg-type] # the fault
 
 
+def tried(**measured: float) -> Trial:
+    done = {"number": 0, "stage": "accuracy", "level": 0.5, "state": "done", "error": None}
+    measurement = Measurement(objective=1, **measured)
+    return Trial(**done, measurement=measurement, seconds=0, started="")
+
+
 def test_a_trial_is_feasible_from_the_threshold_on() -> None:
-    trial = Trial(
-        number=0,
-        stage="accuracy",
-        level=0.5,
-        state="done",
-        measurement=Measurement(metric=0.9, objective=1),
-        error=None,
-        seconds=0,
-        started="",
-    )
+    trial = tried(metric=0.9)
     assert trial.is_feasible(0.9)
     assert not trial.is_feasible(0.91)
 
 
 def test_a_trial_is_safely_feasible_that_many_standard_errors_above_the_threshold() -> None:
-    trial = Trial(
-        number=0,
-        stage="accuracy",
-        level=0.5,
-        state="done",
-        measurement=Measurement(metric=0.92, objective=1, standard_error=0.01),
-        error=None,
-        seconds=0,
-        started="",
-    )
+    trial = tried(metric=0.92, standard_error=0.01)
     assert trial.is_feasible(0.9, caution=1.9)
     assert not trial.is_feasible(0.9, caution=2.1)
     assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial
@@ -66,7 +54,6 @@ def test_a_trial_of_an_earlier_version_has_no_standard_error() -> None:
         "started": "2026-01-01T00:00:00+00:00",
     }
     trial = Trial.from_json(dict(record))
-    assert trial.measurement is not None
     assert trial.measurement.standard_error is None
     assert trial.to_json() == record
 

@@ -31,7 +31,6 @@ def test_a_search_is_run_judged_and_reported(
 ) -> None:
     task = read_task(write(search=search))
     result = run_task(task, tmp_path / "out")
-    assert result.evidence is not None
     assert result.facts["compressed"]["macs"] < result.facts["dense"]["macs"]
     read = nncfx.load(tmp_path / "out" / "model.nncfx", task.model())[1]
     x = task.example_inputs
@@ -40,7 +39,6 @@ def test_a_search_is_run_judged_and_reported(
     assert result.evidence.file_accuracy == result.evidence.compressed.accuracy
     status = run_status(tmp_path / "out")
     assert (status.state, status.kind, status.at_most) == ("ended", "search", 4)
-    assert status.best is not None
     assert status.best.metric >= status.threshold
     assert evidence_so_far(tmp_path / "out") == Evidence.read(tmp_path / "out" / "evidence.json")
 
@@ -93,7 +91,6 @@ def test_a_search_improves_an_objective_of_ones_own(
     )
     task = read_task(write(search=search | {"objective": "mine.py:objective"}))
     result = run_task(task, tmp_path / "out")
-    assert result.evidence is not None
     study = result.evidence.studies[0]
     assert (study.objective_name, study.dense_objective) == ("channels", 8)
     assert study.chosen_objective == result.model[0].out_channels  # type: ignore[index,union-attr]
@@ -121,7 +118,6 @@ def test_a_run_that_fails_says_why_until_it_goes_on(
     result = resume_task(out)
     assert (run_status(out).state, run_status(out).error) == ("ended", "")
     ended = ended_result(out)
-    assert ended is not None
     assert ended.evidence == result.evidence
     assert (ended.files, ended.facts) == (result.files, json.loads(json.dumps(result.facts)))
     assert ended.is_inside
@@ -185,7 +181,6 @@ def test_training_prunes_quantizes_and_exports(write: Write, tmp_path: Path) -> 
     assert result.facts["exported_metric"] == pytest.approx(torch_metric, abs=0.05)
     assert result.facts["file_data"] == "validation"
     exported = Evidence.read(tmp_path / "out" / "evidence.json").exported
-    assert exported is not None
     assert exported.bytes == result.facts["onnx_bytes"]
     assert exported.metric == result.facts["exported_metric"]
     assert "The exported file" in (tmp_path / "out" / "report.html").read_text()
@@ -290,7 +285,6 @@ def test_a_result_of_which_nothing_can_be_told_is_damaged(
     sound = {"files": {}, "latency_ms": {"dense": 2.0, "exported": 1.0}, **facts}
     (tmp_path / "result.json").write_text(json.dumps(sound))
     ended = ended_result(tmp_path)
-    assert ended is not None
     assert ended.facts["speed_up"] == 2
     (tmp_path / "result.json").write_text(json.dumps(sound | damage))
     with pytest.raises(StorageError, match=f"is damaged: {told}"):

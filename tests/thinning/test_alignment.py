@@ -59,10 +59,9 @@ class Grouped(nn.Module):
         both = nn.functional.grouped_mm(x, self.up.transpose(1, 2), offs=self.ends)
         gate, value = both.chunk(2, dim=-1)
         hidden = gate.sigmoid() * value
-        y: torch.Tensor = self.head(
+        return self.head(
             nn.functional.grouped_mm(hidden, self.down.transpose(1, 2), offs=self.ends)
         )
-        return y
 
 
 def test_channels_go_to_a_width_that_the_call_takes_which_reads_them() -> None:

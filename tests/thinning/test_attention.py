@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from nncfx.channels import analyze_channels
 from nncfx.thinning import prunable_channels, thin
+from small_models import Function
 
 TOKENS = torch.linspace(-1, 1, 2 * 5 * 8, dtype=torch.float64).reshape(2, 5, 8)
 IMAGE = torch.linspace(-1, 1, 2 * 3 * 6 * 6, dtype=torch.float64).reshape(2, 3, 6, 6)
@@ -93,8 +94,7 @@ class FixedByEinops(Rearranged):
         self.layer = Rearrange("b n (h d) -> b h n d", h=4)
 
     def laid_out(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.layer(x)
-        return found
+        return self.layer(x)
 
 
 def seeded(build: Callable[[], nn.Module]) -> nn.Module:
@@ -176,21 +176,18 @@ def test_a_query_alone_stays_where_its_key_is_shared() -> None:
     assert thin(model, TOKENS).removed == {}
 
 
-class Torch(nn.Module):
-    """torch's own attention; asks for the mean weights, as its default is, and may return them."""
+def torch_net(*, returns_weights: bool = False) -> Function:
+    """Attention of PyTorch; asks for the mean weights, as its default is, and may return them."""
 
-    def __init__(self, *, returns_weights: bool = False) -> None:
-        super().__init__()
-        self.inner = nn.MultiheadAttention(8, 4, batch_first=True)
-        self.returns_weights = returns_weights
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        result, weights = m.inner(x, x, x)
+        return weights if returns_weights else result
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result, weights = self.inner(x, x, x)
-        return weights if self.returns_weights else result
+    return Function(forward, inner=nn.MultiheadAttention(8, 4, batch_first=True))
 
 
 def test_heads_of_torchs_attention_go_with_their_rows_of_all_three_and_its_class_is_told() -> None:
-    model = seeded(Torch)
+    model = seeded(torch_net)
     model.inner.out_proj.weight.data[:, 2:4] = 0
     result = thin(model, TOKENS)
     assert result.entries["inner.in_proj_weight", 0] == (2, 3, 10, 11, 18, 19)
@@ -201,12 +198,12 @@ def test_heads_of_torchs_attention_go_with_their_rows_of_all_three_and_its_class
 
 
 def test_no_head_goes_whose_weights_are_returned() -> None:
-    channels = prunable_channels(seeded(lambda: Torch(returns_weights=True)), TOKENS)
+    channels = prunable_channels(seeded(lambda: torch_net(returns_weights=True)), TOKENS)
     assert "averages over all heads" in channels.fixed["inner"]
 
 
 def test_the_only_head_stays() -> None:
-    model = seeded(Torch)
+    model = seeded(torch_net)
     model.inner.num_heads, model.inner.head_dim = 1, 8
     assert prunable_channels(model, TOKENS).prunable == ()
 
@@ -222,18 +219,15 @@ def test_encoder_layers_of_torch_lose_heads_and_hidden_units() -> None:
 
 @pytest.mark.parametrize("kind", ["self", "memory", "three"])
 def test_decoders_of_torch_lose_heads(kind: str) -> None:
-    class Decoder(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.MultiheadAttention(8, 4)
-            self.keys = nn.Linear(8, 8)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            key = x if kind == "self" else self.keys(x)
+    def decoder() -> Function:
+        def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+            key = x if kind == "self" else m.keys(x)
             value = x.relu() if kind == "three" else key
-            return self.inner(x, key, value, need_weights=False)[0]
+            return m.inner(x, key, value, need_weights=False)[0]
 
-    model = seeded(Decoder)
+        return Function(forward, inner=nn.MultiheadAttention(8, 4), keys=nn.Linear(8, 8))
+
+    model = seeded(decoder)
     model.inner.out_proj.weight.data[:, 6:] = 0
     result = thin(model, TOKENS)
     assert result.model.inner.num_heads == 3
@@ -245,16 +239,14 @@ def test_decoders_of_torch_lose_heads(kind: str) -> None:
 def test_hidden_units_go_with_a_row_of_each_gate(
     layer: type[nn.RNNBase], gates: int, options: dict[str, int]
 ) -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.cell = layer(8, 6, batch_first=True, **options)
-            self.head = nn.Linear(12 if "bidirectional" in options else 6, 2)
+    def model_net() -> Function:
+        return Function(
+            lambda m, x: m.head(m.cell(x)[0]),
+            cell=layer(8, 6, batch_first=True, **options),
+            head=nn.Linear(12 if "bidirectional" in options else 6, 2),
+        )
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.head(self.cell(x)[0])
-
-    model = seeded(Model)
+    model = seeded(model_net)
     for name, weight in model.named_parameters():
         if "weight_hh" in name or name in {"head.weight", "cell.weight_ih_l1"}:
             weight.data[:, 1::6] = 0

@@ -77,8 +77,7 @@ def test_a_tied_weight_stays_one_parameter() -> None:
             self.head.weight = self.embedding.weight
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            logits: torch.Tensor = self.head(self.embedding(x))
-            return logits
+            return self.head(self.embedding(x))
 
     model = Tied()
     model.embedding.weight.data[:, [1, 4]] = 0
@@ -92,8 +91,7 @@ def test_a_tied_weight_stays_one_parameter() -> None:
 
 def test_a_width_in_the_code_is_found_before_anything_is_changed() -> None:
     def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = m.last(m.first(x).view(-1, 2, 4).relu().view(-1, 8))
-        return out
+        return m.last(m.first(x).view(-1, 2, 4).relu().view(-1, 8))
 
     model = Function(forward, first=nn.Linear(3, 8), last=nn.Linear(8, 2))
     model.last.weight.data[:, ::2] = 0
@@ -115,21 +113,18 @@ def test_what_proves_nothing_is_refused_with_the_model_as_it_was() -> None:
     assert all(torch.equal(after[name], one) or one.isnan().any() for name, one in before.items())
 
 
-class Counts(nn.Module):
+def counts() -> Function:
     """Computes with a number of entries that no shape tells."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 2)
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        hidden = m.first(x).relu()
+        return m.last(hidden) * hidden.nelement()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = self.first(x).relu()
-        out: torch.Tensor = self.last(hidden) * hidden.nelement()
-        return out
+    return Function(forward, first=nn.Linear(3, 8), last=nn.Linear(8, 2))
 
 
 def test_values_that_differ_are_told_with_what_is_to_be_done() -> None:
-    model = Counts()
+    model = counts()
     model.last.weight.data[:, ::2] = 0
     with pytest.raises(ThinningError, match="load its weights again, and leave out inplace"):
         thin(model, torch.ones(2, 3), inplace=True)

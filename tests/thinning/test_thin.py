@@ -19,7 +19,7 @@ from nncfx.network import NNCFNetwork, wrap
 from nncfx.thinning import thin
 from nncfx.tracing import WeightSite
 from nncfx.tracing.hooks.sites import Insertion
-from small_models import Function, randomized, unread
+from small_models import Applied, Function, randomized, unread
 
 IMAGE = torch.linspace(-1, 1, 2 * 3 * 8 * 8, dtype=torch.float64).reshape(2, 3, 8, 8)
 
@@ -254,13 +254,10 @@ def test_dead_channels_that_are_fixed_are_listed_with_the_reason() -> None:
 
 
 def test_masks_of_a_wrapped_model_are_baked_in() -> None:
-    class Mask(nn.Module):
-        def forward(self, weight: torch.Tensor) -> torch.Tensor:
-            return weight * torch.tensor([0.0, 1, 1, 0, 1, 1])
-
+    module = Applied(lambda weight: weight * torch.tensor([0.0, 1, 1, 0, 1, 1]))
     model = wrap(chain(), VECTOR)
     site = WeightSite(module="2", name="weight")
-    model.nncf.register([Insertion(site=site, hook=Mask(), priority=2, algorithm="mask")])
+    model.nncf.register([Insertion(site=site, hook=module, priority=2, algorithm="mask")])
     model.nncf.commit()
     result = thin(model, VECTOR)
     assert dict(result.removed) == {"0": (0, 3)}
@@ -425,8 +422,7 @@ class Scaled(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.first(x)
-        scaled: torch.Tensor = self.last(x) * len(x[0]) ** 0.5
-        return scaled
+        return self.last(x) * len(x[0]) ** 0.5
 
 
 def test_an_example_of_zeros_does_not_hide_a_difference_on_data() -> None:
@@ -444,8 +440,7 @@ class Silent(nn.Module):
         self.layers[1].weight.data[:, ::2] = 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        silent: torch.Tensor = self.layers(x) * self.factor
-        return silent
+        return self.layers(x) * self.factor
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from torch.nn.utils import parametrizations
 from nncfx.graph.channels import Channels, Role
 from nncfx.schemes import group_masks, zero_groups
 from nncfx.thinning import ThinResult, prunable_channels, thin
+from small_models import Function
 
 Module = Callable[..., nn.Module]
 
@@ -275,20 +276,17 @@ def test_stacked_weights_of_experts_lose_channels(grouped: bool) -> None:
 
 
 def test_of_an_outer_product_the_longer_axis_loses_channels() -> None:
-    class Outer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.long, self.short = nn.Linear(3, 8), nn.Linear(3, 2)
-            self.last = nn.Linear(8, 2)
+    def outer() -> Function:
+        def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+            pairs = m.long(x)[:, :, None] * m.short(x)[:, None, :]
+            return m.last(pairs.sum(-1))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            pairs = self.long(x)[:, :, None] * self.short(x)[:, None, :]
-            return self.last(pairs.sum(-1))
+        return Function(forward, long=nn.Linear(3, 8), short=nn.Linear(3, 2), last=nn.Linear(8, 2))
 
-    channels = prunable_channels(Outer(), torch.rand(4, 3))
+    channels = prunable_channels(outer(), torch.rand(4, 3))
     assert {one.name: one.size for one in channels.prunable} == {"long": 8}
     assert "broadcasts it over other channels" in channels.fixed["short"]
-    halved(Outer(), torch.rand(4, 3))
+    halved(outer(), torch.rand(4, 3))
 
 
 def test_a_state_of_a_given_width_falls_with_the_channels_that_it_meets() -> None:
@@ -307,17 +305,13 @@ def test_a_state_of_a_given_width_falls_with_the_channels_that_it_meets() -> Non
 
 
 def test_rows_picked_by_an_index_from_the_input_keep_channels_apart() -> None:
-    class Pick(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table, self.last = nn.Embedding(9, 6), nn.Linear(6, 2)
+    def forward(m: Function, tokens: torch.Tensor) -> torch.Tensor:
+        rows = torch.arange(len(tokens))
+        return m.last(m.table(tokens)[rows, tokens.argmax(-1)])
 
-        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            rows = torch.arange(len(tokens))
-            return self.last(self.table(tokens)[rows, tokens.argmax(-1)])
-
+    model = Function(forward, table=nn.Embedding(9, 6), last=nn.Linear(6, 2))
     tokens = torch.randint(0, 9, (3, 5), generator=torch.Generator().manual_seed(0))
-    assert halved(Pick(), tokens).removed == {"table": (0, 1, 2)}
+    assert halved(model, tokens).removed == {"table": (0, 1, 2)}
 
 
 def test_positions_that_are_resized_follow_the_channels() -> None:
@@ -336,17 +330,13 @@ def test_positions_that_are_resized_follow_the_channels() -> None:
 
 
 def test_a_width_computed_in_another_way_still_fails_the_trial_and_is_fixed() -> None:
-    class Hidden(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.last = nn.Linear(3, 16), nn.Linear(16, 2)
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        hidden = m.first(x)
+        side = math.isqrt(16)
+        return m.last(hidden.reshape(-1, side, side).flatten(1))
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            hidden = self.first(x)
-            side = math.isqrt(16)
-            return self.last(hidden.reshape(-1, side, side).flatten(1))
-
-    assert "holds a width" in prunable_channels(Hidden(), torch.rand(4, 3)).fixed["first"]
+    model = Function(forward, first=nn.Linear(3, 16), last=nn.Linear(16, 2))
+    assert "holds a width" in prunable_channels(model, torch.rand(4, 3)).fixed["first"]
 
 
 def test_norms_behind_an_attention_that_averages_its_weights_see_living_channels() -> None:

@@ -9,7 +9,7 @@ from torch import nn
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, PostSite, WeightSite
 from onnx_files import run_file
-from small_models import inputs, make
+from small_models import Applied, Function, inputs, make
 
 
 @pytest.fixture
@@ -28,19 +28,16 @@ def test_it_compiles_without_graph_breaks(halved: NNCFNetwork) -> None:
     assert torch.equal(compiled(inputs("LeNet")), halved(inputs("LeNet")))
 
 
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self.attention(x, x, x, need_weights=False)[0]
-        return result
+def attention() -> Function:
+    return Function(
+        lambda m, x: m.attention(x, x, x, need_weights=False)[0],
+        attention=nn.MultiheadAttention(8, 2, batch_first=True),
+    )
 
 
 def test_attention_with_hooks_inside_compiles_without_graph_breaks() -> None:
     x = torch.linspace(-1, 1, 48).view(2, 3, 8)
-    model = wrap(Attention().eval(), x)
+    model = wrap(attention().eval(), x)
     (first, *_) = model.nncf.graph.select(["{function}linear"])
     model.nncf.register([Insertion(PostSite(first.address), nn.Tanh(), 0, "test")])
     model.nncf.commit()
@@ -81,24 +78,19 @@ def test_it_exports_to_onnx(halved: NNCFNetwork, tmp_path: Path) -> None:
     )
 
 
-class Products(nn.Module):
+def products_net() -> Function:
     """Products that the root makes of its own parameter and of a child's."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor([2.0, 3.0]))
-        self.child = nn.Linear(2, 2)
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        y = x * m.scale
+        return (y * m.child.weight[0]).exp() * 1.5
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = x * self.scale
-        return (y * self.child.weight[0]).exp() * 1.5
+    return Function(forward, scale=nn.Parameter(torch.tensor([2.0, 3.0])), child=nn.Linear(2, 2))
 
 
-class Tripled(nn.Module):
+def tripled() -> Applied:
     """A hook that multiplies, as masks do."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * 3 * 1.0
+    return Applied(lambda x: x * 3 * 1.0)
 
 
 class Counted(nn.Module):
@@ -118,12 +110,12 @@ X = torch.tensor([[0.5, -0.25]])
 
 
 def products() -> tuple[NNCFNetwork, Counted]:
-    model, counted = wrap(Products(), X), Counted()
+    model, counted = wrap(products_net(), X), Counted()
     (second,) = [one.address for one in model.nncf.graph.operations if one.address[-5:] == "l___1"]
     model.nncf.register(
         [
-            Insertion(WeightSite("", "scale"), Tripled(), 0, "test"),
-            Insertion(WeightSite("child", "weight"), Tripled(), 0, "test"),
+            Insertion(WeightSite("", "scale"), tripled(), 0, "test"),
+            Insertion(WeightSite("child", "weight"), tripled(), 0, "test"),
             Insertion(PostSite(second), counted, 0, "test"),
         ]
     )
@@ -133,7 +125,7 @@ def products() -> tuple[NNCFNetwork, Counted]:
 
 def test_what_the_hooks_of_a_weight_compute_is_not_counted_among_the_calls() -> None:
     model, counted = products()
-    plain = Products()
+    plain = products_net()
     plain.load_state_dict(model.state_dict(), strict=False)
     second = X * plain.scale * 3 * plain.child.weight[0] * 3
     result = model(X)
@@ -165,7 +157,7 @@ class Positions(nn.Module):
 def test_a_hook_finds_its_call_on_floats_though_others_are_made_while_exporting() -> None:
     model = wrap(Positions(), X)
     first, _ = [one.address for one in model.nncf.graph.operations if "__add__" in one.address]
-    model.nncf.register([Insertion(PostSite(first), Tripled(), 0, "test")])
+    model.nncf.register([Insertion(PostSite(first), tripled(), 0, "test")])
     model.nncf.commit()
     expected = (X + 1) * 3 * torch.arange(2) + 0.5
     torch.testing.assert_close(model(X), expected)

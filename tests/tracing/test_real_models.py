@@ -59,8 +59,7 @@ CONVOLUTIONAL = {
 
 def convolutional(name: str, family: str) -> nn.Module:
     module = importlib.import_module(f"pytorchcv.models.{family}")
-    made: nn.Module = getattr(module, name)()
-    return made
+    return getattr(module, name)()
 
 
 @pytest.mark.parametrize(("name", "family"), CONVOLUTIONAL.items())

@@ -21,48 +21,31 @@ import programs
 from nncfx.errors import HookError
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, PostSite, WeightSite
+from small_models import Applied, Function
 
 
-class Scale(nn.Module):
+def scale() -> Function:
     """A hook that trains."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.tensor(0.5))
-
-    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor * self.factor
+    return Function(lambda m, tensor: tensor * m.factor, factor=nn.Parameter(torch.tensor(0.5)))
 
 
-class Body(nn.Module):
+def body() -> Function:
     """A layer and a functional call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.relu(self.layer(x)) + x
+    return Function(lambda m, x: F.relu(m.layer(x)) + x, layer=nn.Linear(4, 4))
 
 
-class Net(nn.Module):
+def net(reentrant: bool | None = None, times: int = 1) -> Function:
     """A part that may be recomputed, once or twice, and a head."""
 
-    def __init__(self, reentrant: bool | None = None, times: int = 1) -> None:
-        super().__init__()
-        self.body, self.head = Body(), nn.Linear(4, 2)
-        self.reentrant, self.times = reentrant, times
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(times):
+            x = m.body(x) if reentrant is None else checkpoint(m.body, x, use_reentrant=reentrant)
+        return m.head(x)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for _ in range(self.times):
-            if self.reentrant is None:
-                x = self.body(x)
-            else:
-                x = checkpoint(self.body, x, use_reentrant=self.reentrant)
-        return self.head(x)
+    return Function(forward, body=body(), head=nn.Linear(4, 2))
 
 
-RELU = "Net/Body[body]/relu_0"
+RELU = "Function/Function[body]/relu_0"
 X = torch.linspace(-1, 1, 16).view(4, 4)
 
 
@@ -70,8 +53,8 @@ def hooked(model: nn.Module) -> NNCFNetwork:
     wrapped = wrap(model, X)
     wrapped.nncf.register(
         [
-            Insertion(WeightSite("body.layer", "weight"), Scale(), 0, "test"),
-            Insertion(PostSite(RELU), Scale(), 0, "test"),
+            Insertion(WeightSite("body.layer", "weight"), scale(), 0, "test"),
+            Insertion(PostSite(RELU), scale(), 0, "test"),
         ]
     )
     wrapped.nncf.commit()
@@ -89,8 +72,8 @@ def gradients(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_recomputation_leaves_the_graph_and_gradients_as_they_are(reentrant: bool) -> None:
     torch.manual_seed(0)
-    plain = hooked(Net())
-    again = hooked(Net(reentrant))
+    plain = hooked(net())
+    again = hooked(net(reentrant))
     again.load_state_dict(plain.state_dict())
     assert again.nncf.graph == plain.nncf.graph
     x = X.clone().requires_grad_()
@@ -100,17 +83,15 @@ def test_recomputation_leaves_the_graph_and_gradients_as_they_are(reentrant: boo
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-class Inline(nn.Module):
+def inline() -> Applied:
     """Recomputes a function that is no module."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return checkpoint(lambda y: F.relu(y) * 2, x, use_reentrant=False)
+    return Applied(lambda x: checkpoint(lambda y: F.relu(y) * 2, x, use_reentrant=False))
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_hook_that_recomputation_would_forget_is_refused() -> None:
-    model = wrap(Inline(), X)
-    model.nncf.register([Insertion(PostSite("Inline/relu_0"), Scale(), 0, "test")])
+    model = wrap(inline(), X)
+    model.nncf.register([Insertion(PostSite("Applied/relu_0"), scale(), 0, "test")])
     model.nncf.commit()
     with pytest.raises(HookError, match="calls again in the backward pass"):
         model(X.clone().requires_grad_())
@@ -118,7 +99,7 @@ def test_a_hook_that_recomputation_would_forget_is_refused() -> None:
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_hook_whose_call_recomputation_cannot_number_is_refused() -> None:
-    model = hooked(Net(reentrant=False, times=2))
+    model = hooked(net(reentrant=False, times=2))
     output = model(X.clone().requires_grad_())
     with pytest.raises(HookError, match="without saying which call"):
         output.sum().backward()
@@ -126,12 +107,12 @@ def test_a_hook_whose_call_recomputation_cannot_number_is_refused() -> None:
 
 def test_autocast_reaches_hooked_operations() -> None:
     torch.manual_seed(0)
-    model = hooked(Net())
+    model = hooked(net())
     plain = copy.deepcopy(model)
     plain.nncf.remove("test")
     with torch.no_grad():
         plain.body.layer.weight.mul_(0.5)
-    plain.nncf.register([Insertion(PostSite(RELU), Scale(), 0, "test")])
+    plain.nncf.register([Insertion(PostSite(RELU), scale(), 0, "test")])
     plain.nncf.commit()
     with torch.autocast("cpu", torch.bfloat16):
         found, expected = model(X), plain(X)
@@ -142,14 +123,14 @@ def test_autocast_reaches_hooked_operations() -> None:
 
 def test_data_parallel_is_refused() -> None:
     with pytest.raises(RuntimeError, match="DistributedDataParallel"):
-        hooked(Net())._replicate_for_data_parallel()
+        hooked(net())._replicate_for_data_parallel()
 
 
 def train_distributed(rank: int, folder: str) -> None:
     store, limit = f"file://{folder}/store", timedelta(seconds=60)
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2, timeout=limit)
     torch.manual_seed(0)
-    model: Any = DistributedDataParallel(hooked(Net()))
+    model: Any = DistributedDataParallel(hooked(net()))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for _ in range(2):
         optimizer.zero_grad()
@@ -166,7 +147,6 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     processes = mp.start_processes(
         train_distributed, (str(tmp_path),), nprocs=2, join=False, start_method=programs.METHOD
     )
-    assert processes is not None
     ends = time.monotonic() + 300
     while not processes.join(timeout=10):
         if time.monotonic() > ends:
@@ -174,7 +154,7 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
                 one.kill()
             pytest.fail("the two processes did not end in 300 s")
     torch.manual_seed(0)
-    alone = hooked(Net())
+    alone = hooked(net())
     optimizer = torch.optim.SGD(alone.parameters(), 0.1)
     for _ in range(2):
         optimizer.zero_grad()
@@ -195,7 +175,7 @@ def sharded(model: nn.Module, folder: Path) -> None:
 
 
 def test_a_sharded_model_refuses_to_be_wrapped(tmp_path: Path) -> None:
-    model = Net()
+    model = net()
     sharded(model, tmp_path)
     with pytest.raises(RuntimeError, match="cannot be wrapped"):
         wrap(model, X)

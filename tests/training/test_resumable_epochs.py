@@ -174,7 +174,6 @@ def test_a_file_on_which_another_process_trains_is_refused(tmp_path: Path) -> No
     code += "fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", code, f"{path}.lock"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(MachineError, match=r"Another process trains on '.*run', and the two"):
             list(resumable_epochs(path, 1, made()))

@@ -126,8 +126,7 @@ def assert_back(
 
 def computed(model: nn.Module, kind: type[nn.Module]) -> Tensor:
     with torch.no_grad():
-        result: Tensor = model.eval()(INPUTS[kind])
-        return result
+        return model.eval()(INPUTS[kind])
 
 
 @pytest.mark.parametrize("kind", [Net, Encoder])

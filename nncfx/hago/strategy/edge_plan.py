@@ -142,8 +142,7 @@ class Planner:
 
         Raises:
             CompressionError: the strategy does not fit the graph, has bits or thresholds out of
-                range,
-                or no descriptor is wide enough.
+                range, or no descriptor is wide enough.
         """
         graph, topology = self._graph, strategy.topology
         _check(graph, strategy)

@@ -126,8 +126,7 @@ def fitted_table(
 
     Raises:
         ArgumentError: the three have different lengths, or fewer than two entries, or a profile
-            has
-            no time for any module.
+            has no time for any module.
     """
     if len(graphs) < 2 or not len(graphs) == len(module_ms) == len(run_ms):  # noqa: PLR2004 (a line)
         raise ArgumentError(

@@ -109,8 +109,7 @@ class CandidateStudy(Journaled[CandidateTrial]):
 
         Raises:
             MachineError: memory, disk or a device failed; no trial is recorded, and the search can
-                be
-                run again.
+                be run again.
             ArgumentError: the evaluation did not return a number for one of `names`.
         """
         what = f"trial {len(self.trials)} at {dict(candidate)}"

@@ -62,8 +62,7 @@ class Study(Journaled[Trial]):
 
         Raises:
             MachineError: memory, disk or a device failed; no trial is recorded, and the search can
-                be
-                run again.
+                be run again.
             ArgumentError: `evaluate` returned something that cannot be recorded.
         """
         what = f"trial {len(self.trials)}, level {level:g}"

@@ -56,9 +56,7 @@ def applied(
     given = {key: one for key, one in (every_width | params).items() if one is not None}
     item = {"algorithm": "filter_pruning", "params": given} | (scopes or {})
     model = chain() if model is None else model
-    controller, _ = create_compressed_model(model, {"compression": item}, inputs)
-    assert isinstance(controller, ChannelPruningController)
-    return controller
+    return create_compressed_model(model, {"compression": item}, inputs)[0]
 
 
 def prunable(controller: ChannelPruningController) -> list[str]:

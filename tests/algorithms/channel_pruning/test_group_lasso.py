@@ -8,21 +8,19 @@ from torch import Tensor, nn
 import nncfx
 from nncfx.controllers import Controller, TrainingLoopWarning
 from nncfx.errors import ConfigError
+from small_models import Function
 
 WEIGHT = 0.01
 
 
-class Two(nn.Module):
+def two() -> Function:
     """Two layers that share four channels, behind a norm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 4, 1)
-        self.norm = nn.BatchNorm2d(4)
-        self.second = nn.Conv2d(4, 2, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.norm(self.first(x)).relu())
+    return Function(
+        lambda m, x: m.second(m.norm(m.first(x)).relu()),
+        first=nn.Conv2d(3, 4, 1),
+        norm=nn.BatchNorm2d(4),
+        second=nn.Conv2d(4, 2, 1),
+    )
 
 
 IMAGE = torch.randn(8, 3, 5, 5, generator=torch.Generator().manual_seed(0))
@@ -42,12 +40,11 @@ def pruned(weight: float = WEIGHT, **params: object) -> tuple[Controller, nn.Mod
             **params,
         },
     }
-    return nncfx.create_compressed_model(Two(), {"compression": item}, IMAGE)
+    return nncfx.create_compressed_model(two(), {"compression": item}, IMAGE)
 
 
 def norms_of(model: nn.Module) -> Tensor:
     """The norm of each channel's row, bias, scale, shift and column."""
-    assert isinstance(model, Two)
     each = [
         torch.cat(
             [

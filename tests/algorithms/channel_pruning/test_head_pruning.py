@@ -53,9 +53,7 @@ def applied(
     algorithm: str, model: nn.Module, inputs: Tensor, **params: object
 ) -> ChannelPruningController:
     item = {"algorithm": algorithm, "params": {"align": 1} | params}
-    controller, _ = create_compressed_model(model, {"compression": item}, inputs)
-    assert isinstance(controller, ChannelPruningController)
-    return controller
+    return create_compressed_model(model, {"compression": item}, inputs)[0]
 
 
 def taken(controller: ChannelPruningController) -> dict[str, int]:

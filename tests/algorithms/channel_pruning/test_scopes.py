@@ -8,7 +8,7 @@ import nncfx
 from nncfx.algorithms.channel_pruning.scopes import producing_operations, spare
 from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
-from nncfx.network import NNCFNetwork, wrap
+from nncfx.network import wrap
 
 INPUTS = torch.ones(1, 3, 12, 12)
 
@@ -32,7 +32,6 @@ class Net(nn.Module):
 
 def spared(*, first: bool = False, downsampling: bool = False, ignored: str = "") -> Channels:
     model = wrap(Net(), INPUTS)
-    assert isinstance(model, NNCFNetwork)
     graph = model.nncf.graph
     considered = [one for one in graph.operations if not ignored or ignored not in one.address]
     channels = analyze_channels(model, INPUTS)
@@ -75,7 +74,6 @@ def test_a_module_is_judged_by_its_stride(stride: int) -> None:
     model = wrap(
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 7, stride), nn.Conv2d(4, 2, 1)), INPUTS
     )
-    assert isinstance(model, NNCFNetwork)
     graph = model.nncf.graph
     channels = analyze_channels(model, INPUTS)
     channels = spare(channels, model, graph, graph.operations, downsampling=True)
@@ -85,7 +83,6 @@ def test_a_module_is_judged_by_its_stride(stride: int) -> None:
 def test_buffers_that_make_a_weight_have_no_other_name() -> None:
     orthogonal = nn.utils.parametrizations.orthogonal(nn.Linear(4, 4))
     model = wrap(nn.Sequential(nn.Linear(3, 4), orthogonal), torch.ones(2, 3))
-    assert isinstance(model, NNCFNetwork)
     made = producing_operations(model.nncf.channels, model, model.nncf.graph)
     assert "Sequential/Linear[0]/linear_0" in {one.address for each in made for one in each}
 

@@ -115,31 +115,26 @@ def test_columns_of_an_embedding_bag_are_channels(mode: str) -> None:
 
 
 def test_channels_that_weigh_the_entries_of_bags_stay() -> None:
-    class Weighing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.bags = nn.Linear(3, 4), nn.EmbeddingBag(10, 5, mode="sum")
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.bags(torch.ones(2, 4, dtype=torch.long), per_sample_weights=self.stem(x))
-
-    found = analyze_channels(Weighing(), torch.zeros(2, 3))
+    model = Function(
+        lambda m, x: m.bags(torch.ones(2, 4, dtype=torch.long), per_sample_weights=m.stem(x)),
+        stem=nn.Linear(3, 4),
+        bags=nn.EmbeddingBag(10, 5, mode="sum"),
+    )
+    found = analyze_channels(model, torch.zeros(2, 3))
     assert "reads it as an index or as the weight of one" in found.fixed["stem"]
 
 
 def test_mm_reads_and_writes_as_matmul_does() -> None:
-    class Product(nn.Module):
-        def __init__(self, product: Callable[..., torch.Tensor]) -> None:
-            super().__init__()
-            self.product = product
-            self.stem, self.head = nn.Linear(3, 4), nn.Linear(5, 2)
-            self.matrix = nn.Parameter(torch.ones(4, 5))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.head(self.product(self.stem(x), self.matrix))
+    def product_net(product: Callable[..., torch.Tensor]) -> Function:
+        return Function(
+            lambda m, x: m.head(product(m.stem(x), m.matrix)),
+            stem=nn.Linear(3, 4),
+            head=nn.Linear(5, 2),
+            matrix=nn.Parameter(torch.ones(4, 5)),
+        )
 
     for product in (torch.mm, torch.Tensor.mm, torch.matmul, torch.linalg.matmul):
-        found = analyze_channels(Product(product), torch.zeros(2, 3))
+        found = analyze_channels(product_net(product), torch.zeros(2, 3))
         assert axes(found, "stem")["matrix"] == ("consumer", 0)
         assert axes(found, "matrix") == {"matrix": ("producer", 1), "head.weight": ("consumer", 1)}
 
@@ -284,30 +279,23 @@ def test_a_weight_that_is_computed_from_the_input_fixes_what_it_meets() -> None:
 
 
 def test_a_product_with_a_vector_fixes_what_it_sums() -> None:
-    class Integral(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem = nn.Linear(3, 4)
-            self.steps = nn.Parameter(torch.arange(4.0))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return nn.functional.linear(self.stem(x), self.steps)
-
-    found = analyze_channels(Integral(), torch.zeros(2, 3))
-    assert found.fixed["stem"] == "'Integral/linear_0' has a weight of one axis"
+    model = Function(
+        lambda m, x: nn.functional.linear(m.stem(x), m.steps),
+        stem=nn.Linear(3, 4),
+        steps=nn.Parameter(torch.arange(4.0)),
+    )
+    found = analyze_channels(model, torch.zeros(2, 3))
+    assert found.fixed["stem"] == "'Function/linear_0' has a weight of one axis"
 
 
 def test_one_matrix_of_a_stack_reads_and_writes_the_last_axis_of_tokens() -> None:
-    class Expert(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.head = nn.Linear(3, 4), nn.Linear(5, 2)
-            self.experts = nn.Parameter(torch.zeros(2, 5, 4))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.head(nn.functional.linear(self.stem(x), self.experts[1]))
-
-    found = analyze_channels(Expert(), torch.zeros(2, 7, 3))
+    model = Function(
+        lambda m, x: m.head(nn.functional.linear(m.stem(x), m.experts[1])),
+        stem=nn.Linear(3, 4),
+        head=nn.Linear(5, 2),
+        experts=nn.Parameter(torch.zeros(2, 5, 4)),
+    )
+    found = analyze_channels(model, torch.zeros(2, 7, 3))
     assert axes(found, "stem") == {
         "stem.weight": ("producer", 0),
         "stem.bias": ("producer", 0),

@@ -16,25 +16,22 @@ from nncfx.channels.trace import analyze_channels
 from nncfx.graph.channels import Channels
 from nncfx.thinning import thin
 from nncfx.tracing.record.function_mode import TracedCall
+from small_models import Function
 
 Operation = Callable[[torch.Tensor], torch.Tensor]
 
 
-class Between(nn.Module):
+def between(operation: Operation) -> Function:
     """A convolution, an operation on its 4 channels of 6 x 6 pixels, and a convolution."""
-
-    def __init__(self, operation: Operation) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 4, 1)
-        self.operation = operation
-        self.head = nn.LazyConv2d(2, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.operation(self.stem(x)))
+    return Function(
+        lambda m, x: m.head(operation(m.stem(x))),
+        stem=nn.Conv2d(3, 4, 1),
+        head=nn.LazyConv2d(2, 1),
+    )
 
 
 def analyse(operation: Operation, batch: int = 2) -> Channels:
-    model, image = Between(operation), torch.zeros(batch, 3, 6, 6)
+    model, image = between(operation), torch.zeros(batch, 3, 6, 6)
     model(image)
     return analyze_channels(model, image)
 
@@ -204,7 +201,7 @@ def test_pixel_shuffle_ties_the_channels_of_a_pixel_block() -> None:
 
 
 def test_an_image_without_a_batch_is_shuffled_as_one_of_a_batch() -> None:
-    model = Between(lambda x: F.pixel_shuffle(x, 2))
+    model = between(lambda x: F.pixel_shuffle(x, 2))
     model(torch.zeros(3, 6, 6))
     found = analyze_channels(model, torch.zeros(3, 6, 6))
     assert rows(found) == [[0, 1, 2, 3]]
@@ -225,19 +222,16 @@ def test_what_is_written_to_all_channels_ties_them_to_those_of_the_place() -> No
         other[:, :, 0] = x[:, :, 1]
         return other
 
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.two = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1)
-            self.head = nn.Conv2d(4, 2, 1)
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        place = m.one(x).clone()
+        place[:, :, 0] = m.two(x)[:, :, 1]
+        return m.head(place)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            place = self.one(x).clone()
-            place[:, :, 0] = self.two(x)[:, :, 1]
-            return self.head(place)
-
+    model = Function(
+        forward, one=nn.Conv2d(3, 4, 1), two=nn.Conv2d(3, 4, 1), head=nn.Conv2d(4, 2, 1)
+    )
     assert columns(analyse(written)) == EACH_ON_ITS_OWN
-    members = analyze_channels(Two(), torch.zeros(2, 3, 6, 6)).find("one").members
+    members = analyze_channels(model, torch.zeros(2, 3, 6, 6)).find("one").members
     assert {m.parameter for m in members} >= {"one.weight", "two.weight", "head.weight"}
 
 
@@ -399,19 +393,16 @@ def test_a_parameter_that_such_a_function_changes_fixes_what_it_meets(name: str)
 
 
 def test_what_is_written_to_some_channels_must_stay_with_them() -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.two = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 2, 1)
-            self.head = nn.Conv2d(4, 2, 1)
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        place = m.one(x).clone()
+        place[:, :2] = m.two(x)
+        return m.head(place)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            place = self.one(x).clone()
-            place[:, :2] = self.two(x)
-            return self.head(place)
-
-    fixed = analyze_channels(Two(), torch.zeros(2, 3, 6, 6)).fixed
-    reason = "'Two/__setitem___0' writes some channels by their position"
+    model = Function(
+        forward, one=nn.Conv2d(3, 4, 1), two=nn.Conv2d(3, 2, 1), head=nn.Conv2d(4, 2, 1)
+    )
+    fixed = analyze_channels(model, torch.zeros(2, 3, 6, 6)).fixed
+    reason = "'Function/__setitem___0' writes some channels by their position"
     assert (fixed["one"], fixed["two"]) == (reason, reason)
 
 
@@ -482,7 +473,7 @@ def test_layers_over_the_edges_of_a_graph_lose_channels(kind: str) -> None:
 
 def test_numbers_repeated_over_channels_go_with_them() -> None:
     torch.manual_seed(0)
-    model = Between(lambda x: x + torch.ones(1, 1, 1, 1).expand_as(x)).eval()
+    model = between(lambda x: x + torch.ones(1, 1, 1, 1).expand_as(x)).eval()
     image = torch.randn(2, 3, 6, 6)
     model(image)
     model.stem.weight.data[1] = 0  # zero where it is made, and not where it is read

@@ -8,25 +8,22 @@ from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_s
 from nncfx.channels import analyze_channels
 from nncfx.graph.channels import Role
 from nncfx.thinning import thin
+from small_models import Function
 
 CELLS = [(nn.LSTMCell, 4), (nn.GRUCell, 3), (nn.RNNCell, 1)]
 LENGTHS = torch.tensor([2, 5, 3])
 
 
-class Steps(nn.Module):
+def steps(cell: type[nn.RNNCellBase]) -> Function:
     """Five steps of a cell, the first from nothing, and a layer that reads the last unit."""
 
-    def __init__(self, cell: type[nn.RNNCellBase]) -> None:
-        super().__init__()
-        self.stem = nn.Linear(3, 4)
-        self.cell = cell(4, 6)
-        self.head = nn.Linear(6, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
         state = None
-        for step in self.stem(x).unbind(1):
-            state = self.cell(step, state)
-        return self.head(state[0] if isinstance(state, tuple) else state)
+        for step in m.stem(x).unbind(1):
+            state = m.cell(step, state)
+        return m.head(state[0] if isinstance(state, tuple) else state)
+
+    return Function(forward, stem=nn.Linear(3, 4), cell=cell(4, 6), head=nn.Linear(6, 2))
 
 
 class Packed(nn.Module):
@@ -61,7 +58,7 @@ def test_a_unit_of_a_cell_goes_with_a_row_of_each_gate(
     cell: type[nn.RNNCellBase], gates: int
 ) -> None:
     torch.manual_seed(0)
-    model = without_unit(Steps(cell), ("cell.weight_hh", "head.weight"), 6)
+    model = without_unit(steps(cell), ("cell.weight_hh", "head.weight"), 6)
     result = thin(model, torch.randn(2, 5, 3, dtype=torch.float64))
     assert result.entries["cell.weight_hh", 0] == tuple(6 * gate + 1 for gate in range(gates))
     assert result.removed["stem"] == (2,)
@@ -104,21 +101,17 @@ def test_channels_of_sequences_laid_side_by_side_are_one() -> None:
 def test_messages_of_a_graph_are_added_up_channel_by_channel(is_even: bool) -> None:
     """Where the places are the same for all channels; places of its own hold each channel."""
 
-    class Graph(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.message, self.head = nn.Linear(3, 6), nn.Linear(6, 6), nn.Linear(6, 2)
+    def forward(m: Function, nodes: torch.Tensor) -> torch.Tensor:
+        source, target = torch.tensor([[0, 1, 2], [1, 2, 2]])
+        states = m.stem(nodes).relu()
+        messages = m.message(states)[source]
+        places = target[:, None].expand_as(messages)
+        places = places if is_even else places.clone()
+        return m.head(states.scatter_add(0, places, messages))
 
-        def forward(self, nodes: torch.Tensor) -> torch.Tensor:
-            source, target = torch.tensor([[0, 1, 2], [1, 2, 2]])
-            states = self.stem(nodes).relu()
-            messages = self.message(states)[source]
-            places = target[:, None].expand_as(messages)
-            places = places if is_even else places.clone()
-            return self.head(states.scatter_add(0, places, messages))
-
+    module = Function(forward, stem=nn.Linear(3, 6), message=nn.Linear(6, 6), head=nn.Linear(6, 2))
     torch.manual_seed(0)
-    model, nodes = Graph().double().eval(), torch.randn(4, 3, dtype=torch.float64)
+    model, nodes = module.double().eval(), torch.randn(4, 3, dtype=torch.float64)
     for reader in (model.message, model.head):
         reader.weight.data[:, :2] = 0
     result = thin(model, nodes)
@@ -128,17 +121,13 @@ def test_messages_of_a_graph_are_added_up_channel_by_channel(is_even: bool) -> N
 
 def test_a_state_that_is_given_has_the_units_of_the_cell() -> None:
     """An encoder's output that begins a decoder loses channels along with it."""
-
-    class Decoder(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.begin, self.cell = nn.Linear(3, 6), nn.GRUCell(3, 6)
-            self.head = nn.Linear(6, 2)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.head(self.cell(x, self.begin(x)))
-
-    (found, _) = analyze_channels(Decoder(), torch.ones(2, 3))
+    model = Function(
+        lambda m, x: m.head(m.cell(x, m.begin(x))),
+        begin=nn.Linear(3, 6),
+        cell=nn.GRUCell(3, 6),
+        head=nn.Linear(6, 2),
+    )
+    (found, _) = analyze_channels(model, torch.ones(2, 3))
     assert found.size == 6
     producers = {one.parameter for one in found.by_role(Role.PRODUCER)}
     assert {"begin.weight", "begin.bias", "cell.weight_ih", "cell.weight_hh"} <= producers
@@ -147,29 +136,21 @@ def test_a_state_that_is_given_has_the_units_of_the_cell() -> None:
 
 
 def test_weights_that_are_computed_are_told() -> None:
-    class Scaled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.cell = nn.Linear(3, 4), nn.GRUCell(4, 6)
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        cell = m.cell
+        weights = (cell.weight_ih.softmax(0), cell.weight_hh, cell.bias_ih, cell.bias_hh)
+        return torch.gru_cell(m.stem(x), torch.zeros(len(x), 6), *weights)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            cell = self.cell
-            weights = (cell.weight_ih.softmax(0), cell.weight_hh, cell.bias_ih, cell.bias_hh)
-            return torch.gru_cell(self.stem(x), torch.zeros(len(x), 6), *weights)
-
-    found = analyze_channels(Scaled(), torch.ones(2, 3))
-    assert "'Scaled/gru_cell_0' has weights that are not parameters" in str(found)
+    model = Function(forward, stem=nn.Linear(3, 4), cell=nn.GRUCell(4, 6))
+    found = analyze_channels(model, torch.ones(2, 3))
+    assert "'Function/gru_cell_0' has weights that are not parameters" in str(found)
 
 
 def test_channels_along_the_steps_stay() -> None:
-    class Turned(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem, self.layer = nn.Linear(3, 5), nn.GRU(2, 4, batch_first=True)
+    def forward(m: Function, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = pack_padded_sequence(m.stem(x).mT, lengths, True, enforce_sorted=False)
+        return m.layer(packed)[1]
 
-        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-            packed = pack_padded_sequence(self.stem(x).mT, lengths, True, enforce_sorted=False)
-            return self.layer(packed)[1]
-
-    found = analyze_channels(Turned(), (torch.randn(3, 2, 3), LENGTHS))
+    model = Function(forward, stem=nn.Linear(3, 5), layer=nn.GRU(2, 4, batch_first=True))
+    found = analyze_channels(model, (torch.randn(3, 2, 3), LENGTHS))
     assert "takes channels for steps" in str(found)

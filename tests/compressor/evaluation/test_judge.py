@@ -102,7 +102,6 @@ def test_a_metric_that_draws_numbers_measures_the_dense_model_once() -> None:
 def test_the_judgement_is_of_the_held_out_batches(kept: tuple[CompressionResult, Metric]) -> None:
     result, _ = kept
     judgement = result.evidence.judgement
-    assert judgement is not None
     assert (judgement.held_out, judgement.examples, judgement.judged) == (True, 40, 1)
     assert judgement.loss == pytest.approx(0.5 * zeros(result.model))
     assert result.evidence.dense.accuracy - result.evidence.compressed.accuracy == pytest.approx(
@@ -115,7 +114,6 @@ def test_a_winner_outside_of_the_budget_gives_way_to_a_safer_one() -> None:
     """On the batches that judge, a zero costs six times what the search was told."""
     result = compressor(Metric(judging=0.6, choosing=0.1)).run()
     judgement = result.evidence.judgement
-    assert judgement is not None
     assert judgement.judged > 1
     assert judgement.is_inside
     # these batches have chosen among the winners

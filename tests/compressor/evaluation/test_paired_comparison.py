@@ -12,6 +12,7 @@ from torch import nn
 from nncfx.compressor.evaluation.metrics import Metric, accuracy
 from nncfx.compressor.evaluation.paired_comparison import loss_of, reads_data
 from nncfx.search import Difference, paired_difference
+from small_models import Function
 
 
 class Scores(nn.Module):
@@ -39,7 +40,6 @@ DENSE, MODEL = Scores({1, 2}), Scores({2, 3, 4, 5})
 
 def test_accuracy_is_compared_image_by_image_in_any_order() -> None:
     found = loss_of(MODEL, DENSE, accuracy, Shuffled(), loss=2 / 40)
-    assert found is not None
     assert found.mean == pytest.approx(2 / 40)
     # three lost, one gained: Bonett and Price's formula
     p, q = 4 / 42, 2 / 42
@@ -53,7 +53,6 @@ def test_a_batch_of_no_examples_says_nothing() -> None:
         (one, torch.zeros(len(one), dtype=torch.long)) for one in (rows[:4], rows[:0], rows)
     ]
     found = loss_of(MODEL, DENSE, accuracy, batches, loss=3 / 12)
-    assert found is not None
     assert found.units == 12
 
 
@@ -70,23 +69,18 @@ def test_positions_of_one_example_are_one_unit() -> None:
 
     batch = torch.zeros(6, 3), torch.zeros(6, 10, dtype=torch.long)
     found = loss_of(Positions(7), Positions(9), accuracy, [batch], loss=0.2)
-    assert found is not None
     assert (found.units, found.mean) == (6, pytest.approx(0.2))
 
 
 def test_targets_that_the_loss_ignores_have_no_part_in_the_difference() -> None:
-    class Answers(nn.Module):
-        """Scores of two classes at three positions, by the class that each has."""
+    def answers(classes: list[list[int]]) -> Function:
+        return Function(
+            lambda m, rows: nn.functional.one_hot(m.classes[rows], 2).movedim(-1, 1).float(),
+            classes=torch.tensor(classes),
+        )
 
-        def __init__(self, classes: list[list[int]]) -> None:
-            super().__init__()
-            self.classes = torch.tensor(classes)
-
-        def forward(self, rows: torch.Tensor) -> torch.Tensor:
-            return nn.functional.one_hot(self.classes[rows], 2).movedim(-1, 1).float()
-
-    dense = Answers([[0, 0, 0], [0, 0, 0], [0, 0, 0]])
-    model = Answers([[1, 0, 1], [0, 0, 1], [1, 1, 1]])
+    dense = answers([[0, 0, 0], [0, 0, 0], [0, 0, 0]])
+    model = answers([[1, 0, 1], [0, 0, 1], [1, 1, 1]])
     targets = torch.tensor([[0, 0, -100], [0, 0, 0], [-100, -100, -100]])
     batch = torch.arange(3), targets
     # five targets count, and the model loses one of two and one of three
@@ -94,7 +88,6 @@ def test_targets_that_the_loss_ignores_have_no_part_in_the_difference() -> None:
     assert loss == pytest.approx(2 / 5)
     found = loss_of(model, dense, accuracy, [batch], loss=loss)
     by_hand = paired_difference([1 / 2, 1 / 3], weights=[2, 3], of_shares=True)
-    assert found is not None
     assert (found.mean, by_hand.mean) == (loss, pytest.approx(loss))
     assert (found.units, found.standard_error) == (2, pytest.approx(by_hand.standard_error))
 
@@ -139,7 +132,6 @@ def lost(metric: Metric, batches: list[Any]) -> tuple[float, Difference | None]:
 def test_the_error_of_a_mean_over_batches_is_that_of_the_mean() -> None:
     """One, two, four and minus one more are wrong in the four batches."""
     _, found = lost(mean_of_batches, in_parts(10, 10, 10, 10))
-    assert found is not None
     assert (found.units, found.mean) == (4, pytest.approx(1.5))
     # deviations -0.5, 0.5, 2.5, -2.5: a variance of 13 / 3, and a fourth of it for the mean
     assert found.standard_error == pytest.approx(math.sqrt(13 / 3 / 4))
@@ -149,7 +141,6 @@ def test_the_error_of_a_mean_over_batches_is_that_of_the_mean() -> None:
 def test_the_error_of_a_sum_over_batches_is_that_of_the_sum(sizes: tuple[int, ...]) -> None:
     """It was told of the mean of the batches: a loss of 74 lay between 1.8 and 2.8, and surely."""
     loss, found = lost(count, in_parts(*sizes))
-    assert found is not None
     assert (loss, found.mean) == (6, pytest.approx(6))
     each = [
         more - less
@@ -165,7 +156,6 @@ def test_an_interval_holds_the_loss_of_a_metric_that_is_no_mean_of_batches() -> 
     """Random groups around the whole: the variance is sum (d_i - loss)^2 / (n (n - 1))."""
     batches = in_parts(10, 10, 10, 10)
     loss, found = lost(root, batches)
-    assert found is not None
     each = [root(ONE_EACH, [batch]) - root(WORSE, [batch]) for batch in batches]
     assert found.mean == pytest.approx(loss)
     assert statistics.mean(each) != pytest.approx(loss, rel=0.01)

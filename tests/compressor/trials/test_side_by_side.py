@@ -1,34 +1,22 @@
 """A compressor whose trials run on workers chooses as well, and measures time alone."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import nn
-from torch.nn import functional as F
 
 from nncfx import Compressor
 from nncfx.compressor.trials.side_by_side import NoTimer, TimedElsewhere
 from nncfx.errors import ArgumentError
-from nncfx.lc import DC, LC
-from nncfx.objectives import Maximize, Minimize, footprint, throughput
+from nncfx.lc import LC
+from nncfx.objectives import Maximize, throughput
 from nncfx.schemes import AtLevel, Compose, Prune
-from nncfx.search import LocalExecutor, Range, SearchSettings, Space, SpaceSettings
+from nncfx.search import LocalExecutor, Range, Space, SpaceSettings
 
-
-def compressor(trained: nn.Module, task: dict[str, Any], **rest: Any) -> Compressor:  # noqa: ANN401
-    given: dict[str, Any] = {
-        "model": trained,
-        "objective": Minimize(footprint),
-        "eps": 0.05,
-        "scheme": Prune(),
-        "optimizer": DC(),
-        "criterion": F.cross_entropy,
-        "runtime": "torch",
-        "settings": SearchSettings(max_evaluations=3),
-    }
-    return Compressor(**given | task | rest)
+Make = Callable[..., Compressor]
 
 
 def layered(candidate: Any) -> Compose:  # noqa: ANN401 (a candidate)
@@ -56,36 +44,28 @@ def test_on_a_worker_no_time_is_measured() -> None:
     "both",
     [{"workers": 0}, {"executor": LocalExecutor}, {"workers": 2, "executor": LocalExecutor(2)}],
 )
-def test_who_runs_trials_is_said_once_and_well(
-    trained: nn.Module, task: dict[str, Any], both: dict[str, Any]
-) -> None:
+def test_who_runs_trials_is_said_once_and_well(quick: Make, both: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match=r"workers is|executor is"):
-        compressor(trained, task, **both)
+        quick(**both)
 
 
 @pytest.mark.slow
-def test_one_worker_finds_what_a_run_alone_does(
-    trained: nn.Module, task: dict[str, Any], tmp_path: Path
-) -> None:
-    alone = compressor(trained, task, folder=tmp_path / "alone").run()
-    beside = compressor(trained, task, folder=tmp_path / "beside", executor=LocalExecutor(1)).run()
+def test_one_worker_finds_what_a_run_alone_does(quick: Make, tmp_path: Path) -> None:
+    alone = quick(folder=tmp_path / "alone").run()
+    beside = quick(folder=tmp_path / "beside", executor=LocalExecutor(1)).run()
     found = [outcomes(tmp_path / name / "journal.jsonl") for name in ("alone", "beside")]
     assert found[0] == found[1]
     assert alone.search.level == beside.search.level
     for a, b in zip(alone.model.parameters(), beside.model.parameters(), strict=True):
         assert a.equal(b)
     # a run alone goes on in the folder of one side by side, and has nothing left to do
-    again = compressor(trained, task, folder=tmp_path / "beside").run()
+    again = quick(folder=tmp_path / "beside").run()
     assert again.search.level == alone.search.level
 
 
 @pytest.mark.slow
-def test_two_workers_search_a_space_with_warm_starts_and_time_alone(
-    trained: nn.Module, task: dict[str, Any]
-) -> None:
-    result = compressor(
-        trained,
-        task,
+def test_two_workers_search_a_space_with_warm_starts_and_time_alone(quick: Make) -> None:
+    result = quick(
         objective=Maximize(throughput),
         scheme=layered,
         space=Space([Range("first", 0.1, 0.6)]),

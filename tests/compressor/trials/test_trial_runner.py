@@ -1,22 +1,22 @@
 """Warm starts, early stops, and searches over several dimensions."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from nncfx.compressor import CompressionResult, Compressor
 from nncfx.errors import ArgumentError, SearchError
 from nncfx.lc import DC, DCFineTuned, Recovered, RecoveryData
-from nncfx.objectives import Minimize, footprint
 from nncfx.schemes import AtLevel, Cluster, Compose, Prune, SchemeLike, footprint_bytes
 from nncfx.search import Candidate, Choice, Range, SearchSettings, Space, SpaceSettings
 
-QUICK = SearchSettings(tolerance=0.1, max_evaluations=3)
+Make = Callable[..., Compressor]
+ANY_LEVEL = 0.9  # every level is good enough, so that levels rise
 
 
 class Watched:
@@ -35,26 +35,9 @@ class Watched:
         return "Watched()"
 
 
-def compressor(trained: nn.Module, task: dict[str, Any], **changes: Any) -> Compressor:  # noqa: ANN401 (any setting)
-    settings: dict[str, Any] = {
-        "model": trained,
-        "objective": Minimize(footprint),
-        "scheme": Prune(),
-        "optimizer": DC(),
-        "criterion": F.cross_entropy,
-        "eps": 0.9,  # every level is good enough, so that levels rise
-        "runtime": "torch",
-        "settings": QUICK,
-        **task,
-    }
-    return Compressor(**settings | changes)
-
-
-def test_a_warm_start_takes_the_weights_of_the_nearest_lower_level(
-    trained: nn.Module, task: dict[str, Any]
-) -> None:
+def test_a_warm_start_takes_the_weights_of_the_nearest_lower_level(quick: Make) -> None:
     watched = Watched()
-    compressor(trained, task, optimizer=watched, warm_start=True).run()
+    quick(eps=ANY_LEVEL, optimizer=watched, warm_start=True).run()
     levels, zeros = zip(*watched.zeros, strict=True)
     assert len(levels) == 3
     assert list(levels) == sorted(levels)
@@ -62,13 +45,13 @@ def test_a_warm_start_takes_the_weights_of_the_nearest_lower_level(
     assert 0 < zeros[1] < zeros[2]
 
 
-def test_without_it_every_trial_begins_dense(trained: nn.Module, task: dict[str, Any]) -> None:
+def test_without_it_every_trial_begins_dense(quick: Make) -> None:
     watched = Watched()
-    compressor(trained, task, optimizer=watched).run()
+    quick(eps=ANY_LEVEL, optimizer=watched).run()
     assert [zeros for _, zeros in watched.zeros] == [0, 0, 0]
 
 
-def test_a_hopeless_trial_ends_early(trained: nn.Module, task: dict[str, Any]) -> None:
+def test_a_hopeless_trial_ends_early(quick: Make) -> None:
     steps: list[int] = []
 
     class Scripted:
@@ -92,7 +75,7 @@ def test_a_hopeless_trial_ends_early(trained: nn.Module, task: dict[str, Any]) -
 
     settings = SearchSettings(tolerance=0.02, max_evaluations=6)
     changes = {"optimizer": Scripted(), "settings": settings, "stop_hopeless": True}
-    compressor(trained, task, eps=0.05, **changes).run()
+    quick(**changes).run()
     # at first nobody knows what is usual; then half of the five records are enough
     assert steps[:2] == [5, 5]
     assert 3 in steps[2:]
@@ -100,11 +83,11 @@ def test_a_hopeless_trial_ends_early(trained: nn.Module, task: dict[str, Any]) -
 
 
 @pytest.fixture(scope="module")
-def chosen(trained: nn.Module, task: dict[str, Any]) -> CompressionResult:
-    return of_a_space(trained, task).run()
+def chosen(quick: Make) -> CompressionResult:
+    return of_a_space(quick).run()
 
 
-def of_a_space(trained: nn.Module, task: dict[str, Any], **more: Any) -> Compressor:  # noqa: ANN401 (any setting)
+def of_a_space(quick: Make, **more: Any) -> Compressor:  # noqa: ANN401 (any setting)
     def scheme(candidate: Candidate) -> SchemeLike:
         return Compose(
             [
@@ -118,8 +101,8 @@ def of_a_space(trained: nn.Module, task: dict[str, Any], **more: Any) -> Compres
         [Range("convolutions", 0.0, 0.9), Range("head", 0.0, 0.9), Choice("bits", (3, 6))]
     )
     settings = SpaceSettings(max_evaluations=6, initial=4)
-    changes = {"scheme": scheme, "eps": 0.05, "space": space, "settings": settings}
-    return compressor(trained, task, **changes, **more)
+    changes = {"scheme": scheme, "space": space, "settings": settings}
+    return quick(**changes, **more)
 
 
 def test_a_space_gives_the_best_candidate_that_keeps_the_budget_by_two_standard_errors(
@@ -154,40 +137,34 @@ def test_the_report_says_what_was_chosen(chosen: CompressionResult) -> None:
         _ = chosen.level
 
 
-def test_a_search_of_a_space_goes_on_from_its_journal(
-    trained: nn.Module, task: dict[str, Any], tmp_path: Path
-) -> None:
-    whole = of_a_space(trained, task, folder=tmp_path / "whole").run()
+def test_a_search_of_a_space_goes_on_from_its_journal(quick: Make, tmp_path: Path) -> None:
+    whole = of_a_space(quick, folder=tmp_path / "whole").run()
     journal = tmp_path / "whole" / "journal.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[:4]))  # the header and three trials
-    again = of_a_space(trained, task, folder=tmp_path / "whole").run()
+    again = of_a_space(quick, folder=tmp_path / "whole").run()
     assert again.candidate == whole.candidate
     assert [json.loads(line)["candidate"] for line in journal.read_text().splitlines()[1:]] == [
         json.loads(line)["candidate"] for line in lines[1:]
     ]
 
 
-def test_a_range_called_level_is_what_the_scheme_is_applied_at(
-    trained: nn.Module, task: dict[str, Any]
-) -> None:
+def test_a_range_called_level_is_what_the_scheme_is_applied_at(quick: Make) -> None:
     space, settings = (
         Space([Range("level", 0.2, 0.6)]),
         SpaceSettings(max_evaluations=2, initial=2),
     )
-    result = compressor(trained, task, space=space, settings=settings).run()
+    result = quick(eps=ANY_LEVEL, space=space, settings=settings).run()
     weights = [m.weight for m in result.model.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
     zeros = sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
     assert zeros == pytest.approx(result.level, abs=1e-3)
 
 
-def test_settings_of_the_other_search_are_refused(
-    trained: nn.Module, task: dict[str, Any]
-) -> None:
+def test_settings_of_the_other_search_are_refused(quick: Make) -> None:
     with pytest.raises(ArgumentError, match="one level reads SearchSettings"):
-        compressor(trained, task, settings=SpaceSettings())
+        quick(settings=SpaceSettings())
     with pytest.raises(ArgumentError, match="stop_hopeless judges a trial by others"):
-        of_a_space(trained, task, stop_hopeless=True)
+        of_a_space(quick, stop_hopeless=True)
 
 
 def test_a_level_of_its_own_is_in_range() -> None:

@@ -22,8 +22,7 @@ class Branching(nn.Module):
         self.above, self.below = nn.Linear(6, 3), nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.above(x) if x.mean() > 0 else self.below(x)
-        return result
+        return self.above(x) if x.mean() > 0 else self.below(x)
 
 
 def test_a_layer_in_the_other_branch_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -60,8 +59,7 @@ class Whole(nn.Module):
         y = self.recurrent(y)[0]
         y = self.cell(y[:, 0])[0][:, None]
         y = self.attention(y, y, y)[0]
-        result: Tensor = self.norm(y) + self.tied(y)
-        return result
+        return self.norm(y) + self.tied(y)
 
 
 def test_a_weight_that_is_read_in_any_way_is_not() -> None:

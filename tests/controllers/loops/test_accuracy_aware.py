@@ -117,7 +117,7 @@ def test_a_level_that_training_does_not_bring_about_is_not_claimed() -> None:
     assert (result.level, result.is_within_budget) == (0.0, False)
 
 
-@pytest.mark.parametrize("found", [None, (0.5, 0.1), torch.ones(2)])
+@pytest.mark.parametrize("found", [None, (0.5, 0.1), torch.ones(2), math.nan])
 def test_what_validate_returns_has_to_be_a_number(found: Any) -> None:  # noqa: ANN401 (anything)
     with pytest.raises(ArgumentError, match=r"After epoch 0 validate returned .*; an accuracy is"):
         trained(applied(), lambda *_: found, "early_exit", EARLY)
@@ -172,11 +172,6 @@ def test_a_learning_rate_that_cannot_be_reduced_is_refused() -> None:
 def test_an_algorithm_without_a_level_has_none_to_adapt() -> None:
     with pytest.raises(ArgumentError, match="no level that could be adapted"):
         trained(applied("const_sparsity"), lambda *_: 1.0, "adaptive_compression_level", ADAPTIVE)
-
-
-def test_an_accuracy_that_is_no_number_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="After epoch 0 validate returned nan"):
-        trained(applied(), lambda *_: float("nan"), "early_exit", EARLY)
 
 
 def test_a_dense_accuracy_that_is_no_number_is_refused() -> None:

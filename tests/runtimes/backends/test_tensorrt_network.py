@@ -1,5 +1,6 @@
 """Which layers compute in INT8, on networks drawn by hand."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -38,9 +39,8 @@ class Layer:
         return SimpleNamespace(name=self.name)
 
 
-def found(*layers: Layer) -> QuantizedLayers:
-    network = SimpleNamespace(num_layers=len(layers), get_layer=lambda number: layers[number])
-    return quantized_layers(network)
+def product(*reads: str) -> Layer:
+    return Layer("m", "MATRIX_MULTIPLY", reads)
 
 
 PAIR = (
@@ -50,34 +50,25 @@ PAIR = (
 )
 
 
-def test_a_convolution_that_reads_two_pairs_is_in_int8() -> None:
-    assert found(*PAIR, Layer("c", "CONVOLUTION", ("dq", "w"))).int8 == ("c",)
-
-
-def test_a_convolution_that_holds_its_weight_is_floating() -> None:
-    assert found(Layer("c", "CONVOLUTION", ("x", None))).floating == ("c",)
-
-
-def test_a_product_with_one_pair_is_half_quantized() -> None:
-    assert found(*PAIR, Layer("m", "MATRIX_MULTIPLY", ("x", "w"))).half == ("m",)
-
-
-def test_a_transposed_weight_is_still_quantized() -> None:
-    turned = Layer("t", "SHUFFLE", ("w",))
-    assert found(*PAIR, turned, Layer("m", "MATRIX_MULTIPLY", ("dq", "t"))).int8 == ("m",)
-
-
-def test_an_activation_between_pair_and_product_ends_the_int8() -> None:
-    relu = Layer("r", "ACTIVATION", ("dq",))
-    assert found(*PAIR, relu, Layer("m", "MATRIX_MULTIPLY", ("r", "w"))).half == ("m",)
-
-
-def test_a_bias_is_no_factor() -> None:
-    assert found(*PAIR, Layer("c", "CONVOLUTION", ("dq", "w", "bias"))).int8 == ("c",)
-
-
-def test_other_layers_are_not_counted() -> None:
-    assert found(*PAIR) == QuantizedLayers((), (), ())
+@pytest.mark.parametrize(
+    ("layers", "expected"),
+    [
+        ([*PAIR, Layer("c", "CONVOLUTION", ("dq", "w"))], {"int8": ("c",)}),
+        ([*PAIR, Layer("c", "CONVOLUTION", ("dq", "w", "bias"))], {"int8": ("c",)}),
+        ([*PAIR, Layer("t", "SHUFFLE", ("w",)), product("dq", "t")], {"int8": ("m",)}),
+        ([*PAIR, product("x", "w")], {"half": ("m",)}),
+        ([*PAIR, Layer("r", "ACTIVATION", ("dq",)), product("r", "w")], {"half": ("m",)}),
+        ([Layer("c", "CONVOLUTION", ("x", None))], {"floating": ("c",)}),
+        (PAIR, {}),
+    ],
+    ids=["two pairs", "bias", "transposed", "one pair", "activation", "own weight", "others"],
+)
+def test_a_layer_is_in_int8_where_it_reads_pairs_at_both_factors(
+    layers: Sequence[Layer], expected: dict[str, tuple[str, ...]]
+) -> None:
+    network = SimpleNamespace(num_layers=len(layers), get_layer=lambda number: layers[number])
+    none = {"int8": (), "half": (), "floating": ()}
+    assert quantized_layers(network) == QuantizedLayers(**none | expected)
 
 
 @pytest.mark.parametrize(

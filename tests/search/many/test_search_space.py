@@ -62,7 +62,6 @@ def test_the_known_optimum_within_a_limit_is_found_by_every_seed() -> None:
     for seed in range(2):
         settings = SpaceSettings(max_evaluations=22, seed=seed)
         best = search_space(network, NETWORK, settings=settings).best
-        assert best.outcomes is not None
         assert best.outcomes["accuracy"] >= 0.9
         assert best.outcomes["size"] < 1.03 * optimum
         assert best.candidate["bits"] == 4
@@ -179,7 +178,6 @@ def test_the_nearest_finished_trial_warms_a_start() -> None:
     for candidate in ({"a": 0, "b": 0}, {"a": 3, "b": 2}, {"a": 3, "b": 0}):
         study.run(candidate, ["value"], toy)
     found = nearest_trial(study.trials, {"a": 2, "b": 2}, TOY.space)
-    assert found is not None
     assert found.number == 1
 
 

@@ -1,30 +1,27 @@
 """The box around the best, and the next point in it."""
 
+import pytest
 import torch
 
 from nncfx.search import TrustRegion, next_in_trust_region
 
 
-def after(region: TrustRegion, *improved: bool) -> TrustRegion:
+@pytest.mark.parametrize(
+    ("length", "improved", "expected"),
+    [
+        (0.4, [True] * 3, TrustRegion(0.8)),
+        (0.4, [True, True, False, True], TrustRegion(0.4, 1, 0)),  # a failure begins it anew
+        (0.4, [False] * 4, TrustRegion(0.2)),
+        (2.0**-6, [False] * 4, TrustRegion(0.8)),  # too small: it starts anew
+    ],
+)
+def test_three_successes_double_the_box_and_failures_halve_it(
+    length: float, improved: list[bool], expected: TrustRegion
+) -> None:
+    region = TrustRegion(length)
     for one in improved:
         region = region.after(improved=one, patience=4)
-    return region
-
-
-def test_three_successes_double_the_box() -> None:
-    assert after(TrustRegion(0.4), True, True, True) == TrustRegion(0.8)
-
-
-def test_a_failure_begins_the_count_of_successes_anew() -> None:
-    assert after(TrustRegion(0.4), True, True, False, True) == TrustRegion(0.4, 1, 0)
-
-
-def test_failures_halve_the_box() -> None:
-    assert after(TrustRegion(0.4), *[False] * 4) == TrustRegion(0.2)
-
-
-def test_a_box_too_small_starts_anew() -> None:
-    assert after(TrustRegion(2.0**-6), *[False] * 4) == TrustRegion(0.8)
+    assert region == expected
 
 
 def test_the_next_point_is_in_the_box_around_the_best() -> None:

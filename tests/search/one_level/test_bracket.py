@@ -11,25 +11,20 @@ from nncfx.search.resolution import Resolution
 SCALE = Resolution(tolerance=0.01)
 
 
-def bracket(*points: tuple[float, float | None], upper: float = 1.0) -> Bracket:
+@pytest.mark.parametrize(
+    ("points", "low", "high"),
+    [
+        ([], 0.0, 0.8),  # nothing known leaves everything
+        ([(0.5, 0.9)], 0.5, 0.8),  # the threshold itself is feasible
+        ([(0.2, 0.95), (0.5, None)], 0.2, 0.5),  # a failed level is infeasible
+        ([(0.2, 0.95), (0.5, 0.8), (0.6, 0.91)], 0.2, 0.5),  # above an infeasible one is noise
+    ],
+)
+def test_the_bracket_is_of_the_last_feasible_and_the_first_infeasible_level(
+    points: list[tuple[float, float | None]], low: float, high: float
+) -> None:
     seen = [Observation(level=level, value=value) for level, value in points]
-    return Bracket.of(seen, threshold=0.9, upper=upper)
-
-
-def test_nothing_known_leaves_everything() -> None:
-    assert bracket(upper=0.8) == Bracket(low=0.0, high=0.8)
-
-
-def test_the_threshold_itself_is_feasible() -> None:
-    assert bracket((0.5, 0.9)) == Bracket(low=0.5, high=1.0)
-
-
-def test_a_failed_level_is_infeasible() -> None:
-    assert bracket((0.2, 0.95), (0.5, None)) == Bracket(low=0.2, high=0.5)
-
-
-def test_a_feasible_level_above_an_infeasible_one_is_noise() -> None:
-    assert bracket((0.2, 0.95), (0.5, 0.8), (0.6, 0.91)) == Bracket(low=0.2, high=0.5)
+    assert Bracket.of(seen, threshold=0.9, upper=0.8) == Bracket(low=low, high=high)
 
 
 @given(low=st.floats(0, 1), high=st.floats(0, 1), go_up=st.lists(st.booleans(), min_size=9))

@@ -171,17 +171,14 @@ def test_nothing_beyond_upper_is_measured_or_chosen() -> None:
     assert all(seen.level <= 0.5 for seen in found.evaluations)
 
 
-def test_an_objective_that_always_fails_is_refused() -> None:
+def test_an_objective_that_always_fails_and_an_upper_that_is_no_level_are_refused() -> None:
     def evaluate(_: float) -> float:
         raise CompressionError("no runtime")
 
     with pytest.raises(SearchError, match=r"No level up to 0.5 could be measured"):
         optimize_objective(evaluate, 0.5, maximize=True)
-
-
-def test_an_upper_that_is_no_level_is_refused() -> None:
     with pytest.raises(ArgumentError, match="upper is 1; it is the highest admissible level"):
-        optimize_objective(lambda level: level, 1, maximize=True)
+        optimize_objective(evaluate, 1, maximize=True)
 
 
 def test_a_metric_with_a_standard_error_is_kept_away_from_the_threshold() -> None:

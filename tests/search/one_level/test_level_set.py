@@ -94,7 +94,6 @@ def test_noise_on_a_flat_curve_is_not_chased() -> None:
 def test_a_metric_at_the_threshold_is_feasible() -> None:
     """The threshold is the least metric that is allowed: what equals it is no failure."""
     level = asked(observed(DENSE, (0.9, 0.91)))
-    assert level is not None
     assert level > 0.9
 
 
@@ -147,7 +146,6 @@ def test_an_unknown_dense_model_is_taken_for_the_best_one_and_2_percent_better(
 def test_an_open_end_is_approached_by_the_geometric_mean_of_what_remains(low: float) -> None:
     """What remains is counted as 1 - 0.999 level, so that level 1 keeps a thousandth."""
     level = asked(observed(DENSE, (low, 0.93)))
-    assert level is not None
     assert (1 - 0.999 * level) ** 2 == pytest.approx((1 - 0.999 * low) * 0.001, rel=1e-6)
 
 
@@ -195,7 +193,6 @@ def test_a_bracket_of_little_more_than_a_cell_is_probed_at_the_crossing(
 ) -> None:
     """Any probe that leaves a cell on both sides would close it: from 0.502 to 0.51 here."""
     level = asked(observed(DENSE, (0.5, value), (0.512, above)))
-    assert level is not None
     assert 0.502 < level < 0.5095
 
 
@@ -218,7 +215,6 @@ def test_nothing_is_asked_once_the_dense_model_itself_is_infeasible() -> None:
 
 def test_level_0_is_measured_only_when_nothing_else_is_left() -> None:
     level = asked(observed((0.85, 0.1)))
-    assert level is not None
     assert 0 < level < 0.85
     assert asked(observed((0.85, 0.1), (0.005, 0.2))) == 0.0
 

@@ -38,7 +38,6 @@ def test_actors_die_and_are_replaced(tmp_path: Path) -> None:
             assert lost.attempt is None
             executor.submit(0, tmp_path / "died", "nought")
             (done,) = executor.wait()
-            assert done.attempt is not None
             assert done.attempt.value != os.getpid()
     finally:
         ray.shutdown()

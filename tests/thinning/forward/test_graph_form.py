@@ -25,6 +25,7 @@ from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
 from nncfx.schemes import group_masks, group_scores, keep_groups
 from nncfx.thinning import ThinRecipe, ThinResult, prunable_channels, rebuild, thin
+from small_models import Function
 
 IMAGE = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -470,24 +471,20 @@ def test_a_module_that_is_called_in_two_ways_keeps_its_class() -> None:
             x = torch.cat([x[:, 8:], x[:, :8]], 1)
             return x if mask is None else x * mask
 
-    class Twice(nn.Module):
-        """Calls one module without a mask and with one, and another one once."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.stem = nn.Conv2d(3, 16, 1)
-            self.both = Masked()
-            self.middle = nn.Conv2d(16, 16, 1)
-            self.once = Masked()
-            self.last = nn.Conv2d(16, 2, 1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.stem(x)
-            x = self.both(self.both(x), torch.ones(1, 1, 16, 16))
-            return self.last(self.once(self.middle(x).relu())).mean((2, 3))
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        x = m.stem(x)
+        x = m.both(m.both(x), torch.ones(1, 1, 16, 16))
+        return m.last(m.once(m.middle(x).relu())).mean((2, 3))
 
     torch.manual_seed(0)
-    model = Twice().eval()
+    model = Function(
+        forward,
+        stem=nn.Conv2d(3, 16, 1),
+        both=Masked(),
+        middle=nn.Conv2d(16, 16, 1),
+        once=Masked(),
+        last=nn.Conv2d(16, 2, 1),
+    ).eval()
     channels = prunable_channels(model, IMAGE, form="auto")
     assert channels.forms.keys() == {"once"}
     result = thinned(model, IMAGE)

@@ -102,8 +102,7 @@ class _Renaming(nn.Module):
             self.after = None
             self.known.append(2)
             self.last.register_forward_hook(lambda *_: None)
-        y: torch.Tensor = self.last(x)
-        return y
+        return self.last(x)
 
 
 def test_attributes_and_hooks_that_a_forward_adds_are_gone() -> None:

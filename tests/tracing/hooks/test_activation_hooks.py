@@ -15,14 +15,12 @@ from nncfx.errors import HookError, TracingError
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, PostSite, PreSite, run
 from nncfx.tracing.calls.tensors import tensors_in
-from small_models import Case, inputs, make
+from small_models import Applied, Case, Function, inputs, make
 
 
-class Double(nn.Module):
+def double() -> Applied:
     """Doubles, which floating point does exactly."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * 2
+    return Applied(lambda x: x * 2)
 
 
 class Count(nn.Module):
@@ -38,7 +36,7 @@ class Count(nn.Module):
 
 
 def hook(
-    model: NNCFNetwork, *sites: PreSite | PostSite, kind: type[nn.Module] = Double
+    model: NNCFNetwork, *sites: PreSite | PostSite, kind: Callable[[], nn.Module] = double
 ) -> list[nn.Module]:
     hooks = [kind() for _ in sites]
     model.nncf.register(
@@ -48,19 +46,16 @@ def hook(
     return hooks
 
 
-class Net(nn.Module):
+def net() -> Function:
     """Calls relu itself, and through a child, and shares a layer."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.act = nn.ReLU()
-        self.norm = nn.BatchNorm1d(4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
         first = F.relu(x)
-        second = self.norm(self.act(first - 1))
+        second = m.norm(m.act(first - 1))
         second += F.relu(x + 1)
-        return torch.cat([second, self.act(x - 3)], 1)
+        return torch.cat([second, m.act(x - 3)], 1)
+
+    return Function(forward, act=nn.ReLU(), norm=nn.BatchNorm1d(4))
 
 
 def expected(x: torch.Tensor, site: str) -> torch.Tensor:
@@ -77,14 +72,14 @@ def expected(x: torch.Tensor, site: str) -> torch.Tensor:
 
 
 SITES = {
-    "relu_0": PostSite("Net/relu_0"),
-    "relu_1": PostSite("Net/relu_1"),
-    "relu_1_in": PreSite("Net/relu_1", 0),
-    "act_0": PostSite("Net/ReLU[act]/relu_0"),
-    "act_0_in": PreSite("Net/ReLU[act]/relu_0", 0),
-    "act_1": PostSite("Net/ReLU[act]/relu_1"),
-    "iadd": PostSite("Net/__iadd___0"),
-    "cat_1": PreSite("Net/cat_0", 1),
+    "relu_0": PostSite("Function/relu_0"),
+    "relu_1": PostSite("Function/relu_1"),
+    "relu_1_in": PreSite("Function/relu_1", 0),
+    "act_0": PostSite("Function/ReLU[act]/relu_0"),
+    "act_0_in": PreSite("Function/ReLU[act]/relu_0", 0),
+    "act_1": PostSite("Function/ReLU[act]/relu_1"),
+    "iadd": PostSite("Function/__iadd___0"),
+    "cat_1": PreSite("Function/cat_0", 1),
 }
 
 
@@ -95,7 +90,7 @@ def x() -> torch.Tensor:
 
 @pytest.mark.parametrize("site", SITES)
 def test_a_hook_stands_exactly_at_its_site(site: str, x: torch.Tensor) -> None:
-    model = wrap(Net().eval(), x)
+    model = wrap(net().eval(), x)
     hook(model, SITES[site])
     assert torch.equal(model(x), expected(x, site))
 
@@ -103,7 +98,7 @@ def test_a_hook_stands_exactly_at_its_site(site: str, x: torch.Tensor) -> None:
 @pytest.mark.parametrize("site", SITES)
 def test_training_mode_does_not_move_a_hook(site: str, x: torch.Tensor) -> None:
     # batch norm counts its batches with an in-place addition, which is not the model's own
-    model = wrap(Net(), x)
+    model = wrap(net(), x)
     (count,) = hook(model, SITES[site], kind=Count)
     model(x)
     model(x)
@@ -172,18 +167,11 @@ def test_an_encoder_with_hooks_takes_sequences_of_several_lengths_without_gradie
 
 
 def test_a_keyword_argument_of_a_module_is_hooked() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(2, 2)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layer(input=x)
-
-    model, x = Model(), torch.ones(1, 2)
+    model, x = Function(lambda m, x: m.layer(input=x), layer=nn.Linear(2, 2)), torch.ones(1, 2)
     wrap(model, x)
     doubled = model(x * 2)
-    hook(model, PreSite("Model/Linear[layer]/linear_0", 0))
+    hook(model, PreSite("Function/Linear[layer]/linear_0", 0))
     assert torch.equal(model(x), doubled)
 
 
@@ -196,7 +184,7 @@ def test_only_the_hooked_modules_change_their_class() -> None:
 
 
 def test_threads_do_not_disturb_each_other(x: torch.Tensor) -> None:
-    model = wrap(Net().eval(), x)
+    model = wrap(net().eval(), x)
     hook(model, SITES["relu_1"], SITES["act_1"], SITES["cat_1"])
     alone = [model(x + number) for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
@@ -206,16 +194,16 @@ def test_threads_do_not_disturb_each_other(x: torch.Tensor) -> None:
 
 
 def test_a_module_called_by_itself_counts_from_its_first_call(x: torch.Tensor) -> None:
-    model = wrap(Net().eval(), x)
+    model = wrap(net().eval(), x)
     hook(model, SITES["act_0"])
     assert torch.equal(model.act(x), F.relu(x) * 2)
 
 
 def test_a_forward_set_on_an_instance_is_refused(x: torch.Tensor) -> None:
-    model = Net().eval()
+    model = net().eval()
     model.act.forward = torch.tanh  # type: ignore[method-assign]  # what is tested
     wrap(model, x)
-    model.nncf.register([Insertion(PostSite("Net/ReLU[act]/tanh_0"), Double(), 0, "test")])
+    model.nncf.register([Insertion(PostSite("Function/ReLU[act]/tanh_0"), double(), 0, "test")])
     with pytest.raises(TracingError, match="'act' has a forward of its own"):
         model.nncf.commit()
 
@@ -236,7 +224,7 @@ def test_assigning_to_elements_has_no_output_to_hook() -> None:
 
 @pytest.mark.parametrize("site", SITES)
 def test_a_hooked_model_compiles_without_graph_breaks(site: str, x: torch.Tensor) -> None:
-    model = wrap(Net().eval(), x)
+    model = wrap(net().eval(), x)
     hook(model, SITES[site])
     torch._dynamo.reset()
     compiled = torch.compile(copy.deepcopy(model), fullgraph=True, backend="eager")
@@ -247,7 +235,7 @@ def test_a_hooked_model_compiles_without_graph_breaks(site: str, x: torch.Tensor
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("site", SITES)
 def test_a_hooked_model_exports(site: str, strict: bool, x: torch.Tensor) -> None:
-    model = wrap(Net().eval(), x)
+    model = wrap(net().eval(), x)
     hook(model, SITES[site])
     program = torch.export.export(model, (x,), strict=strict)
     assert torch.equal(program.module()(x), model(x))
@@ -304,7 +292,7 @@ class Shared(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.part = Net()
+        self.part = net()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.part(self.part(x)[:, 4:])  # type: ignore[no-any-return]  # of a module
@@ -315,7 +303,7 @@ class Shared(nn.Module):
 def test_a_part_that_is_compiled_by_itself_knows_its_calls(site: str, x: torch.Tensor) -> None:
     model = wrap(Shared().eval(), x)
     before = model(x)
-    hook(model, PostSite(f"Shared/Net[part]/{site}"))
+    hook(model, PostSite(f"Shared/Function[part]/{site}"))
     expected = model(x)
     assert not torch.equal(expected, before)
     torch._dynamo.reset()
@@ -324,16 +312,14 @@ def test_a_part_that_is_compiled_by_itself_knows_its_calls(site: str, x: torch.T
         assert torch.equal(model(x), expected)
 
 
-class AroundRecurrent(nn.Module):
+def around_recurrent() -> Function:
     """Calls functions before and behind a layer at which torch.compile gives up."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.GRU(3, 3, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        read, _ = self.layer(F.relu(x))
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        read, _ = m.layer(F.relu(x))
         return F.relu(read + x)
+
+    return Function(forward, layer=nn.GRU(3, 3, batch_first=True))
 
 
 @pytest.mark.parametrize("site", ["relu_0", "relu_1", "__add___0", "GRU[layer]/gru_0"])
@@ -341,9 +327,9 @@ class AroundRecurrent(nn.Module):
 def test_code_that_is_compiled_in_pieces_keeps_its_hooks(site: str) -> None:
     torch.manual_seed(0)
     x = torch.randn(2, 4, 3)
-    model = wrap(AroundRecurrent().eval(), x)
+    model = wrap(around_recurrent().eval(), x)
     before = model(x)
-    hook(model, PostSite(f"AroundRecurrent/{site}"))
+    hook(model, PostSite(f"Function/{site}"))
     expected = model(x)
     assert not torch.equal(expected, before)
     for backend in ("eager", "aot_eager"):
@@ -353,24 +339,22 @@ def test_code_that_is_compiled_in_pieces_keeps_its_hooks(site: str) -> None:
 
 def test_a_part_that_has_to_be_compiled_whole_is_refused(x: torch.Tensor) -> None:
     model = wrap(Shared().eval(), x)
-    hook(model, PostSite("Shared/Net[part]/ReLU[act]/relu_1"))
+    hook(model, PostSite("Shared/Function[part]/ReLU[act]/relu_1"))
     torch._dynamo.reset()
     model.part.compile(backend="eager", fullgraph=True)
     with pytest.raises(Exception, match="compiled by itself"):  # the compiler wraps it in its own
         model(x)
 
 
-class Attributes(nn.Module):
+def attributes() -> Applied:
     """Reads attributes that compute: as a mode sees them, each time another object."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.fft.fft(x.T).real
+    return Applied(lambda x: torch.fft.fft(x.T).real)
 
 
 def test_a_hook_at_an_attribute_is_called() -> None:
     x = torch.linspace(-1, 1, 8).view(2, 4)
-    model = wrap(Attributes(), x)
-    hooks = hook(model, PostSite("Attributes/T_0"), PostSite("Attributes/real_0"), kind=Count)
+    model = wrap(attributes(), x)
+    hooks = hook(model, PostSite("Applied/T_0"), PostSite("Applied/real_0"), kind=Count)
     model(x)
     assert [one.calls for one in hooks] == [1, 1]
 
@@ -379,27 +363,25 @@ def test_a_hook_at_an_attribute_is_called() -> None:
 def test_a_hook_at_an_attribute_is_refused_by_the_compiler_and_not_forgotten(site: str) -> None:
     """`real` is a function, too, whose calls are reported: of these it may have none."""
     x = torch.linspace(-1, 1, 8).view(2, 4)
-    model = wrap(Attributes(), x)
-    hook(model, PostSite(f"Attributes/{site}"))
+    model = wrap(attributes(), x)
+    hook(model, PostSite(f"Applied/{site}"))
     exported = torch.export.export(model, (x,), strict=False).module()
     assert torch.equal(exported(x), model(x))
-    assert not torch.equal(model(x), Attributes()(x))
+    assert not torch.equal(model(x), attributes()(x))
     with pytest.raises(Exception, match="does not report"):  # the compiler wraps it in its own
         torch.compile(model, fullgraph=True, backend="eager")(x)
 
 
-class Unlisted(nn.Module):
+def unlisted() -> Applied:
     """Calls a function that torch reports and does not list as overridable."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch._softmax(x, 1, False) + 0
+    return Applied(lambda x: torch._softmax(x, 1, False) + 0)
 
 
 def test_a_function_that_torch_does_not_list_is_hooked() -> None:
     x = torch.linspace(-1, 1, 8).view(2, 4)
-    model = wrap(Unlisted(), x)
-    raw = Unlisted()(x)
-    hook(model, PostSite("Unlisted/_softmax_0"))
+    model = wrap(unlisted(), x)
+    raw = unlisted()(x)
+    hook(model, PostSite("Applied/_softmax_0"))
     assert torch.equal(model(x), raw * 2)
 
 
@@ -417,12 +399,8 @@ class Loop(nn.Module):
 def test_an_activation_called_as_a_function_is_hooked(
     function: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
-    class Activated(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return function(x)
-
     x = torch.randn(2, 3)
-    model = wrap(Activated(), x)
+    model = wrap(Applied(function), x)
     hook(model, PostSite(model.nncf.graph.addresses[0]))
     assert torch.equal(model(x), 2 * function(x))
 
@@ -600,15 +578,9 @@ def test_a_hook_stays_at_a_call_that_is_made_often() -> None:
         assert torch.equal(model(x), torch.full((2, 3), 5.0))
 
 
-class Alternating(nn.Module):
+def alternating() -> Function:
     """Calls one function of a part, then another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.part = Either()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.part(self.part(x), turned=True)
+    return Function(lambda m, x: m.part(m.part(x), turned=True), part=Either())
 
 
 class Either(nn.Module):
@@ -618,8 +590,8 @@ class Either(nn.Module):
 
 def test_a_hook_stands_at_the_second_call_of_a_part_that_calls_another_function_there() -> None:
     x = torch.linspace(-1, 1, 6).view(2, 3)
-    model = wrap(Alternating(), x)
-    hook(model, PostSite("Alternating/Either[part]/tanh_0"))
+    model = wrap(alternating(), x)
+    hook(model, PostSite("Function/Either[part]/tanh_0"))
     assert torch.equal(model(x), 2 * torch.tanh(torch.relu(x)))
 
 
@@ -638,27 +610,24 @@ class Inner(nn.Module):
         return F.relu(x)
 
 
-class Outer(nn.Module):
+def outer() -> Function:
     """Calls relu before and after a child that calls it too."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = Inner()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
         x = F.relu(x)
         try:
-            x = self.inner(x)
+            x = m.inner(x)
         except ValueError:
             x = -x
         return F.relu(x) - 1
 
+    return Function(forward, inner=Inner())
+
 
 def test_a_child_pays_nothing_for_hooks_of_its_caller() -> None:
-    model = wrap(Outer(), torch.ones(2))
-    hook(model, PostSite("Outer/relu_1"), PostSite("Outer/Inner[inner]/relu_0"))
+    model = wrap(outer(), torch.ones(2))
+    hook(model, PostSite("Function/relu_1"), PostSite("Function/Inner[inner]/relu_0"))
     inner = model.inner
-    assert isinstance(inner, Inner)
     inner.seen.clear()
     assert model(torch.ones(2)).tolist() == [3, 3]  # doubled twice, less one
     assert inner.seen == [0]  # the only call of its module needs no mode, and gets none
@@ -668,41 +637,33 @@ def test_a_child_pays_nothing_for_hooks_of_its_caller() -> None:
     assert model(torch.ones(2)).tolist() == [3, 3]
 
 
-class Learned(nn.Module):
+def learned() -> Function:
     """Multiplies by a parameter."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.tensor(2.0))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.factor
+    return Function(lambda m, x: x * m.factor, factor=nn.Parameter(torch.tensor(2.0)))
 
 
 def test_a_forward_may_ask_a_gradient_of_what_a_hook_has_given_one() -> None:
     """Encoders of speech do, for torch.utils.checkpoint; behind a hook it is no leaf any more."""
 
-    class Encoder(nn.Module):
-        def __init__(self, *, asks: bool) -> None:
-            super().__init__()
-            self.layer, self.asks = nn.Conv1d(1, 2, 3), asks
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def encoder_net(*, asks: bool) -> Function:
+        def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
             x = x[:, None]
-            x.requires_grad = self.asks
-            return self.layer(x)
+            x.requires_grad = asks
+            return m.layer(x)
+
+        return Function(forward, layer=nn.Conv1d(1, 2, 3))
 
     x = torch.arange(8.0).view(2, 4)
-    model = wrap(Encoder(asks=True), x)
-    hook(model, PostSite("Encoder/__getitem___0"), kind=Learned)
-    plain = Encoder(asks=False)
+    model = wrap(encoder_net(asks=True), x)
+    hook(model, PostSite("Function/__getitem___0"), kind=learned)
+    plain = encoder_net(asks=False)
     plain.load_state_dict({key: model.state_dict()[key] for key in ("layer.weight", "layer.bias")})
     found = model(x)
     assert torch.equal(found, plain(2 * x))
     found.sum().backward()
     assert model.layer.weight.grad is not None
-    refused = wrap(Encoder(asks=False), x)
-    hook(refused, PostSite("Encoder/__getitem___0"), kind=Learned)
+    refused = wrap(encoder_net(asks=False), x)
+    hook(refused, PostSite("Function/__getitem___0"), kind=learned)
     with pytest.raises(RuntimeError, match="leaf variables"):
         refused(x)
 
@@ -710,13 +671,9 @@ def test_a_forward_may_ask_a_gradient_of_what_a_hook_has_given_one() -> None:
 @pytest.mark.parametrize("call", [torch.mm, torch.sparse.mm])
 def test_functions_that_have_other_names_are_hooked(call: Callable[..., torch.Tensor]) -> None:
     """`torch.mm == torch.dsmm`; `torch.sparse.mm` is none of the functions that torch lists."""
-
-    class Product(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return call(torch.eye(3).to_sparse(), x)
-
+    module = Applied(lambda x: call(torch.eye(3).to_sparse(), x))
     x = torch.randn(3, 2)
-    model = wrap(Product(), x)
+    model = wrap(module, x)
     (address,) = (one for one in model.nncf.graph.addresses if "mm" in one)
     hook(model, PostSite(address))
     assert torch.equal(model(x), 2 * x)

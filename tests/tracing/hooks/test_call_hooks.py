@@ -91,8 +91,7 @@ def test_a_copy_without_hooks_keeps_a_forward_that_was_made_of_the_hooked_one() 
     inner = type(model).forward
 
     def half(own: NNCFNetwork, x: Tensor) -> Tensor:
-        halved: Tensor = inner(own, x) / 2
-        return halved
+        return inner(own, x) / 2
 
     vars(model)["forward"] = types.MethodType(half, model)
     plain = unhooked(model)

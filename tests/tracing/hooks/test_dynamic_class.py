@@ -24,6 +24,7 @@ from nncfx.tracing.hooks.dynamic_class import (
     original_class,
     restore_class,
 )
+from small_models import Function
 
 
 def test_a_dynamic_class_looks_like_the_original() -> None:
@@ -101,15 +102,10 @@ def test_a_module_with_hooks_goes_on_within_another() -> None:
     model, image = masked(), torch.ones(1, 3, 2, 2)
     expected = -model(image)
 
-    class Negative(nn.Module):
-        def __init__(self, inner: nn.Module) -> None:
-            super().__init__()
-            self.inner = inner
+    def negative(inner: nn.Module) -> Function:
+        return Function(lambda m, x: -m.inner(x), inner=inner)
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return -self.inner(x)
-
-    model[2] = Negative(model[2])
+    model[2] = negative(model[2])
     assert torch.equal(model(image), expected)
 
 

@@ -154,7 +154,6 @@ def test_a_weight_has_the_gradient_of_its_parameter_and_is_clipped() -> None:
     model, weight = layer()
     (model(X).sum() * 100).backward()
     assert model.weight.grad is weight.grad
-    assert weight.grad is not None
     expected = X.sum(0) * torch.tensor([100.0, 100.0, 0.0, 0.0])
     torch.testing.assert_close(weight.grad, expected.expand(4, 4))
     clip_grad_norm_([model.weight], 1.0)

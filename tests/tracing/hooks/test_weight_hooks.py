@@ -12,7 +12,7 @@ import nncfx
 from nncfx.errors import GraphError, HookError
 from nncfx.network import NNCFNetwork, wrap
 from nncfx.tracing import Insertion, WeightSite
-from small_models import inputs, make
+from small_models import Applied, Function, inputs, make
 
 
 def hook(model: NNCFNetwork, site: WeightSite, module: nn.Module) -> None:
@@ -97,15 +97,6 @@ def test_gradients_reach_weight_and_hook(halve: nn.Module) -> None:
     assert torch.allclose(halve.factor.grad, parameter.sum())
 
 
-class _Faulty(nn.Module):
-    def __init__(self, fault: Callable[[torch.Tensor], object]) -> None:
-        super().__init__()
-        self.fault = fault
-
-    def forward(self, x: torch.Tensor) -> object:
-        return self.fault(x)
-
-
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -119,21 +110,21 @@ def test_a_hook_that_returns_something_else_is_named_with_its_site(
     fault: Callable[[torch.Tensor], object], message: str
 ) -> None:
     model, x = nn.Sequential(nn.Linear(4, 3)), torch.zeros(1, 4)
-    hook(wrap(model, x), WeightSite("0", "weight"), _Faulty(fault))
-    with pytest.raises(HookError, match=rf"_Faulty at '0.weight' returned {message}"):
+    hook(wrap(model, x), WeightSite("0", "weight"), Applied(fault))
+    with pytest.raises(HookError, match=rf"Applied at '0.weight' returned {message}"):
         model(x)
 
 
 def test_on_meta_where_there_is_no_autocast_a_changed_dtype_is_told_as_well() -> None:
     model, x = nn.Sequential(nn.Linear(4, 3)).to("meta"), torch.zeros(1, 4, device="meta")
-    hook(wrap(model, x), WeightSite("0", "weight"), _Faulty(lambda one: one.double()))
+    hook(wrap(model, x), WeightSite("0", "weight"), Applied(lambda one: one.double()))
     with pytest.raises(HookError, match=r"returned torch.float64 for torch.float32"):
         model(x)
 
 
 def test_autocast_may_change_the_dtype() -> None:
     model, x = nn.Sequential(nn.Linear(4, 3)), torch.ones(1, 4)
-    hook(wrap(model, x), WeightSite("0", "weight"), _Faulty(lambda w: w @ torch.eye(4)))
+    hook(wrap(model, x), WeightSite("0", "weight"), Applied(lambda w: w @ torch.eye(4)))
     with torch.autocast("cpu", torch.bfloat16):
         assert model(x).dtype == torch.bfloat16
 
@@ -269,24 +260,21 @@ _TAKEN: dict[str, Callable[[nn.Module], torch.Tensor]] = {
 }
 
 
-class _Taking(nn.Module):
+def taking(way: str) -> Function:
     """The second layer's weight is taken out of a table, as meta-learners do."""
 
-    def __init__(self, way: str) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
-        self.way = way
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        weight = _TAKEN[way](m.second)
+        return nn.functional.linear(m.first(x), weight, m.second.bias)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weight = _TAKEN[self.way](self.second)
-        return nn.functional.linear(self.first(x), weight, self.second.bias)
+    return Function(forward, first=nn.Linear(3, 4), second=nn.Linear(4, 2))
 
 
 @pytest.mark.parametrize("way", _TAKEN)
 def test_a_hook_on_a_weight_that_is_taken_out_of_a_table_is_refused(
     way: str, halve: nn.Module
 ) -> None:
-    model = _Taking(way)
+    model = taking(way)
     table = model.second._parameters
     wrapped = wrap(model, torch.ones(1, 3))
     assert model.second._parameters is table
@@ -297,11 +285,11 @@ def test_a_hook_on_a_weight_that_is_taken_out_of_a_table_is_refused(
 
 
 def test_a_layer_whose_weight_is_taken_out_of_a_table_can_be_left_out() -> None:
-    model, x = _Taking("parameters").eval(), torch.randn(8, 3)
+    model, x = taking("parameters").eval(), torch.randn(8, 3)
     config = {"algorithm": "magnitude_sparsity", "sparsity_init": 0.5}
     with pytest.raises(GraphError, match="ignored_scopes"):
-        nncfx.create_compressed_model(_Taking("parameters"), {"compression": config}, x)
-    config["ignored_scopes"] = ["_Taking/linear_0"]
+        nncfx.create_compressed_model(taking("parameters"), {"compression": config}, x)
+    config["ignored_scopes"] = ["Function/linear_0"]
     controller, sparse = nncfx.create_compressed_model(model, {"compression": config}, x)
     assert int((sparse.nncf.weight("first.weight") == 0).sum()) == 6
     torch.testing.assert_close(controller.strip()(x), sparse.eval()(x))
@@ -318,8 +306,7 @@ def test_a_hooked_weight_has_the_attributes_of_its_parameter(halve: nn.Module) -
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             width = self.linear.weight.width  # type: ignore[union-attr]
-            y: torch.Tensor = self.linear(x) / width
-            return y
+            return self.linear(x) / width
 
     model, x = Scaled(), torch.randn(5, 3)
     expected = nn.functional.linear(x, model.linear.weight * 0.5, model.linear.bias) / 4

@@ -106,7 +106,6 @@ class Blur(nn.Module):
         self.register_buffer("filter", torch.tensor([1.0, 2.0, 1.0]).outer(torch.ones(3)) / 12)
 
     def forward(self, x: Tensor) -> Tensor:
-        assert isinstance(self.filter, Tensor)
         return F.conv2d(x, self.filter.expand(8, 1, 3, 3), groups=8)
 
 
@@ -118,7 +117,6 @@ class Filtered(nn.Module):
         self.register_buffer("filter", torch.randn(8, 1, 3, 3))
 
     def forward(self, x: Tensor) -> Tensor:
-        assert isinstance(self.filter, Tensor)
         return F.conv2d(x, self.filter, groups=8)
 
 

@@ -12,7 +12,7 @@ from nncfx.export import export_onnx
 from nncfx.tracing import ExampleInputs, TracedCall, trace
 from nncfx.tracing.record.function_mode import watch_shapes
 from onnx_files import run_file
-from small_models import inputs, make
+from small_models import Function, inputs, make
 
 
 class _Watcher:
@@ -83,27 +83,25 @@ def test_inputs_that_the_model_refuses_are_explained() -> None:
         _watched(nn.Linear(3, 2), torch.ones(1, 4))
 
 
-class Chosen(nn.Module):
+def chosen() -> Function:
     """One of two linear layers, by a value."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = nn.Linear(3, 2), nn.Linear(3, 2)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 0, self.one, self.other, (x,))
+    return Function(
+        lambda m, x: torch.cond(x.sum() > 0, m.one, m.other, (x,)),
+        one=nn.Linear(3, 2),
+        other=nn.Linear(3, 2),
+    )
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch's compiler reads the watching code
 def test_a_branch_that_torch_compiles_is_refused_where_it_stands() -> None:
     place = rf"torch.cond or torch.while_loop at {re.escape(__file__)}, line \d+: nncfx cannot"
     with pytest.raises(TracingError, match=place):
-        trace(Chosen(), torch.ones(2, 3))
+        trace(chosen(), torch.ones(2, 3))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_branch_that_torch_compiles_is_exported_with_both_ways(tmp_path: Path) -> None:
-    model = Chosen().eval()
+    model = chosen().eval()
     file = export_onnx(model, tmp_path / "chosen.onnx", torch.randn(2, 3))
     for x in (torch.ones(4, 3), -torch.ones(4, 3)):
         [found] = run_file(file, x)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 import nncfx
 from nncfx.errors import TracingError
 from nncfx.tracing.record.tracer import trace_of_shapes, trace_with_wiring
+from small_models import Function
 
 SIDE = 300
 INPUTS = torch.randn(4, SIDE, generator=torch.Generator().manual_seed(0))
@@ -67,17 +68,13 @@ def test_a_model_that_catches_exceptions_does_not_hide_that_a_value_was_needed()
 def test_contractions_are_not_computed() -> None:
     seen = []
 
-    class Watching(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 8, 3, padding=1)
+    def forward(m: Function, x: Tensor) -> Tensor:
+        x = m.conv(x)
+        seen.append(x)
+        return x.relu()
 
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.conv(x)
-            seen.append(x)
-            return x.relu()
-
-    trace_of_shapes(Watching(), torch.rand(1, 3, 200, 200))
+    model = Function(forward, conv=nn.Conv2d(3, 8, 3, padding=1))
+    trace_of_shapes(model, torch.rand(1, 3, 200, 200))
     assert len(seen) == 1
     assert not seen[0].any()
 
@@ -293,33 +290,25 @@ def test_sums_and_products_of_what_was_not_computed_are_traced_as_with_values() 
 
 
 def test_sums_and_products_of_what_was_not_computed_are_not_computed() -> None:
-    class Scaled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 16, 3)
-            self.scale = nn.Parameter(torch.full((16, 1, 1), torch.nan))
+    def forward(m: Function, x: Tensor) -> Tensor:
+        x = m.conv(x)
+        made.append(x * m.scale + x)
+        return made[0]
 
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.conv(x)
-            made.append(x * self.scale + x)
-            return made[0]
-
+    model = Function(
+        forward, conv=nn.Conv2d(3, 16, 3), scale=nn.Parameter(torch.full((16, 1, 1), torch.nan))
+    )
     made: list[Tensor] = []
-    trace_of_shapes(Scaled(), torch.rand(1, 3, 99, 99))
+    trace_of_shapes(model, torch.rand(1, 3, 99, 99))
     assert not made[0].isnan().any()
 
 
 def test_a_sum_that_torch_refuses_is_refused() -> None:
-    class Summed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.other = nn.Conv2d(3, 16, 3), nn.Conv2d(3, 8, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.one(x) + self.other(x)
-
+    model = Function(
+        lambda m, x: m.one(x) + m.other(x), one=nn.Conv2d(3, 16, 3), other=nn.Conv2d(3, 8, 3)
+    )
     with pytest.raises(TracingError, match="The size of tensor a"):
-        trace_of_shapes(Summed(), torch.rand(1, 3, 99, 99))
+        trace_of_shapes(model, torch.rand(1, 3, 99, 99))
 
 
 class Beside(nn.Module):
@@ -350,19 +339,15 @@ def test_inputs_and_parameters_are_as_they_were_after_changes_in_place() -> None
 @pytest.mark.parametrize("dim", [2, -5, 4])
 def test_a_concatenation_that_torch_refuses_is_refused(dim: int) -> None:
     """Shapes that do not fit, and axes that are not there, are torch's own errors."""
-
-    class Joining(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.other = nn.Conv2d(3, 16, 3), nn.Conv2d(3, 8, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.cat([self.one(x), self.other(x)], dim)
-
+    model = Function(
+        lambda m, x: torch.cat([m.one(x), m.other(x)], dim),
+        one=nn.Conv2d(3, 16, 3),
+        other=nn.Conv2d(3, 8, 3),
+    )
     with pytest.raises(
         TracingError, match=r"refuses the example inputs: (RuntimeError|IndexError)"
     ):
-        trace_of_shapes(Joining(), torch.rand(1, 3, 200, 200))
+        trace_of_shapes(model, torch.rand(1, 3, 200, 200))
 
 
 @pytest.mark.parametrize("size", [1, (1, 1), (2, 3), (None, 1), (1, None)])

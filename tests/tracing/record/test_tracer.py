@@ -10,7 +10,7 @@ from torch import nn
 from nncfx.errors import ArgumentError, NNCFXError, TracingError
 from nncfx.graph import NNCFGraph, TensorInfo, total_macs
 from nncfx.tracing import TracedCall, trace
-from small_models import Case, inputs, make
+from small_models import Applied, Case, Function, inputs, make
 
 
 def test_lenet_has_the_addresses_of_nncf() -> None:
@@ -105,13 +105,10 @@ def test_ports_of_a_chunk_reach_the_ports_of_a_cat() -> None:
 
 
 def test_constructors_and_utilities_are_no_operations_and_break_no_path() -> None:
-    class Model(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.relu(x.data) + torch.ones_like(x) * x.new_zeros(1)
-
-    graph = trace(Model(), torch.zeros(2))
-    assert graph.addresses == ["Model/relu_0", "Model/__mul___0", "Model/__add___0"]
-    assert [edge.target for edge in graph.outgoing("/nncf_model_input_0")] == ["Model/relu_0"]
+    model = Applied(lambda x: torch.relu(x.data) + torch.ones_like(x) * x.new_zeros(1))
+    graph = trace(model, torch.zeros(2))
+    assert graph.addresses == ["Applied/relu_0", "Applied/__mul___0", "Applied/__add___0"]
+    assert [edge.target for edge in graph.outgoing("/nncf_model_input_0")] == ["Applied/relu_0"]
 
 
 def test_a_change_through_a_view_is_seen_by_who_reads_the_whole() -> None:
@@ -152,11 +149,8 @@ def test_a_module_reached_past_its_parent_is_in_the_scope_by_its_class() -> None
 
 
 def test_the_calls_of_an_unregistered_module_are_its_callers() -> None:
-    class Model(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return nn.Tanh()(x)
-
-    assert trace(Model(), torch.zeros(1)).addresses == ["Model/tanh_0"]
+    model = Applied(lambda x: nn.Tanh()(x.abs()))
+    assert trace(model, torch.zeros(1)).addresses == ["Applied/abs_0", "Applied/tanh_0"]
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -207,18 +201,14 @@ class _Watcher:
 
 
 def test_observers_see_every_tensor_producing_call_in_order() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scale = nn.Parameter(torch.ones(1))
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        x = x.reshape(-1, x.shape[-1]) * m.scale
+        x += torch.zeros(1)
+        return x
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = x.reshape(-1, x.shape[-1]) * self.scale
-            x += torch.zeros(1)
-            return x
-
+    model = Function(forward, scale=nn.Parameter(torch.ones(1)))
     watcher = _Watcher()
-    trace(Model(), torch.zeros(3), [watcher])
+    trace(model, torch.zeros(3), [watcher])
     assert watcher.seen == [
         ("input", (3,)),
         ("reshape", []),
@@ -238,12 +228,9 @@ def test_refused_inputs_are_explained_with_the_models_own_error() -> None:
 
 
 def test_a_model_without_tensor_output_is_refused() -> None:
-    class Model(nn.Module):
-        def forward(self, x: torch.Tensor) -> str:
-            return str(x.shape)
-
+    model = Applied(lambda x: str(x.shape))
     with pytest.raises(TracingError, match="returned a str without any tensor"):
-        trace(Model(), torch.zeros(1))
+        trace(model, torch.zeros(1))
 
 
 def test_an_error_of_ours_inside_the_forward_stays_what_it_is() -> None:

@@ -94,8 +94,7 @@ class Policy(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(1, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        mean: Tensor = self.mean(self.body(x).relu())
-        return mean
+        return self.mean(self.body(x).relu())
 
 
 class Gambler(Policy):
