@@ -3,8 +3,7 @@
 import gc
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,6 +13,7 @@ from typing_extensions import override
 from nncfx.errors import ArgumentError, require_known
 from nncfx.runtimes.timing.statistics import bootstrap_medians, percentile_interval
 from nncfx.runtimes.timing.stopwatch import CLOCKS, Clock, Seconds, Stopwatch, held_up_share
+from nncfx.tracing.calls.preservation import without_collections
 
 _MS: Final = 1000.0
 _CALLS_PER_WINDOW: Final = 5
@@ -208,7 +208,8 @@ def compare(
     if examples < 1:
         raise ArgumentError(f"examples is {examples}; a call computes at least 1.")
     watch = Stopwatch(clock, None if plan.clock == "wall" else cpu_clock)
-    with _no_garbage_collection():
+    gc.collect()
+    with without_collections():
         first = {name: watch.time(call).wall for name, call in calls.items()}
         warm = {name: _warm_up(call, plan, watch) for name, call in calls.items()}
         rounds = _measured_rounds(
@@ -307,15 +308,3 @@ def _series(
         held_up = held_up_share(one for turns in rounds.values() for turn in turns for one in turn)
         clock = "cpu" if plan.clock == "cpu" or held_up > _BUSY else "wall"
     return _Series(plan, examples, clock, held_up, uuid.uuid4().hex)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

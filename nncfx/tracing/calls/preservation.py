@@ -1,5 +1,6 @@
 """Run a model without changing it or the random state."""
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, filterfalse
@@ -151,6 +152,22 @@ def _without_moving(modules: Sequence[nn.Module]) -> Iterator[None]:
         for parameter, data in before:
             if parameter.data_ptr() != data.data_ptr() or parameter.shape != data.shape:
                 parameter.data = data
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Pause the collection of cyclic garbage.
+
+    While a model is traced, collections would start often, because a graph keeps objects of each
+    call, and walk the whole model: up to 7 % of the time. Tensors are freed without them.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def drop_kept(model: nn.Module) -> None:

@@ -1,6 +1,5 @@
 """Observe the calls of one forward with a `TorchFunctionMode`."""
 
-import gc
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from nncfx.tracing.calls.function_names import Kind, kind, spelling
 from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs, as_call, own_tensors
 from nncfx.tracing.calls.module_stack import Frame, ModuleStack
 from nncfx.tracing.calls.no_trace import is_left_out
-from nncfx.tracing.calls.preservation import unchanged
+from nncfx.tracing.calls.preservation import unchanged, without_collections
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.meta_weights import with_values, zeros_for_meta
 from nncfx.tracing.record.parameter_writes import ParameterWrites
@@ -150,7 +149,7 @@ def forward(
         for tensor in tensors_in((args, kwargs)):
             mode.take_input(tensor)
         listening = mode.stack.listening()
-        with _explained(model, (args, kwargs)), _without_collections(), listening, mode:
+        with _explained(model, (args, kwargs)), without_collections(), listening, mode:
             result = model(*args, **kwargs)
         outputs = tensors_in(result)
         if not outputs:
@@ -161,22 +160,6 @@ def forward(
             )
         for tensor in outputs:
             mode.take_output(tensor)
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Pause the collection of cyclic garbage.
-
-    Collections would start often, because a graph keeps objects of each call, and walk the whole
-    model; they take up to 7 % of a trace. Tensors of a forward are freed without them.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager
