@@ -43,7 +43,8 @@ class BranchCosts:
             readers = {each.parameter for each in one.by_role(Role.CONSUMER)}
             if not readers or not all(r in found and not found[r].any() for r in readers):
                 continue
-            keep = [torch.full((each.size,), each is not one) for each in prunable]
+            place = found[min(readers)].device
+            keep = [torch.full((each.size,), each is not one, device=place) for each in prunable]
             for name, mask in group_masks(self.channels, keep, weights).items():
                 found[name] = found[name] & mask if name in found else mask
         return self.costs.saved(found)
