@@ -124,6 +124,11 @@ class Frame:
         module_class: The module's class.
         key: The first dotted name of the module.
         caller: The Python frame that calls the forward.
+        args: The positional arguments of the call.
+        kwargs: Its keyword arguments.
+        first: The first tensor-producing call in it.
+        count: The number of these calls so far.
+        has_callees: Whether it called another module.
         visit: The number of earlier calls of the module.
     """
 

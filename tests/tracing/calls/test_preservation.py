@@ -1,6 +1,8 @@
 """Promises of nncfx.tracing.calls.preservation."""
 
+import gc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from torch import nn
 
 import nncfx
+from nncfx.errors import TracingError
 from nncfx.tracing import trace
 from nncfx.tracing.calls.preservation import drop_kept, preserved
 
@@ -235,3 +238,21 @@ def test_a_model_that_fuses_its_branches_is_thinned() -> None:
         _Fusing().eval(), {"compression": config}, torch.randn(5, 3)
     )
     assert nncfx.thin(model).model.last.in_features == 2
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+@pytest.mark.parametrize("width", [2, 3])  # the model refuses inputs of the second
+def test_a_trace_leaves_garbage_collection_as_it_was(width: int, *, is_enabled: bool) -> None:
+    seen = []
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.register_forward_pre_hook(lambda *_: seen.append(gc.isenabled()))
+    was_enabled = gc.isenabled()
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        with suppress(TracingError):
+            nncfx.wrap(model, torch.zeros(1, width))
+        assert gc.isenabled() is is_enabled
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
+    assert seen
+    assert not any(seen)
