@@ -12,7 +12,6 @@ import os
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias, TypeVar
@@ -45,6 +44,14 @@ _BETWEEN: Final = (
 )
 """Files of code that runs between a forward and its caller in tracing, hooks or compilation."""
 
+_LINES: Final[dict[tuple[int, int], tuple[int, CodeType]]] = {}
+"""Lines by the `id` of code and its last instruction; a frame searches all lines of its code.
+
+The code is kept, so that no other gets its `id`.
+"""
+
+_LINES_KEPT: Final = 10_000
+
 _CALLS: Final[ContextVar[_Calls | None]] = ContextVar("_CALLS", default=None)
 
 
@@ -74,8 +81,9 @@ def call_site(frame: FrameType | None, outermost: FrameType | CodeType, visit: i
     while frame is not None and frame is not outermost:
         if own is not None and is_code_of(frame, own):
             break
-        if not _is_between(frame.f_code.co_filename):
-            found.append(frame.f_lineno)
+        known = _LINES.get((id(frame.f_code), frame.f_lasti))
+        if line := _line(frame) if known is None else known[0]:
+            found.append(line)
         frame = frame.f_back
     return (*found, -visit) if visit else tuple(found)
 
@@ -85,9 +93,14 @@ def visit_of(site: Site) -> int:
     return max(0, -site[-1]) if site else 0
 
 
-@cache
-def _is_between(file: str) -> bool:
-    return file.startswith(_BETWEEN)
+def _line(frame: FrameType) -> int:
+    """Remember and return the line that `frame` is at; 0 between a forward and its caller."""
+    code = frame.f_code
+    line = 0 if code.co_filename.startswith(_BETWEEN) else frame.f_lineno
+    if len(_LINES) == _LINES_KEPT:
+        _LINES.clear()
+    _LINES[id(code), frame.f_lasti] = (line, code)
+    return line
 
 
 class CallNumbers:

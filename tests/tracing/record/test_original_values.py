@@ -75,6 +75,52 @@ def test_looking_at_channels_does_not_set_up_a_layer() -> None:
     assert all(torch.equal(after[name], one) for name, one in before.items())
 
 
+class Changed(nn.Module):
+    """Writes to its first input, then adds the second."""
+
+    def __init__(self, write: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.write = write
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        self.write(x)
+        return x + y
+
+
+INPUT_WRITES: dict[str, Callable[[Tensor], object]] = {
+    "in place": lambda x: x.mul_(3),
+    "activation": nn.Hardtanh(inplace=True),
+    "element": lambda x: x.__setitem__(0, 5.0),
+    "view": lambda x: x.T[1:].neg_(),
+    "data": lambda x: x.data.exp_(),
+    "out": lambda x: torch.neg(x, out=x),
+    "several": lambda x: torch._foreach_neg_([x]),
+    "shape": lambda x: x.t_(),
+}
+
+
+@pytest.mark.parametrize("write", INPUT_WRITES.values(), ids=INPUT_WRITES)
+def test_a_trace_leaves_inputs_as_they_were(write: Callable[[Tensor], object]) -> None:
+    batch = torch.arange(-8.0, 24.0).view(2, 4, 4)
+    x, y, before = *batch, batch.clone()  # in one memory
+    graph = nncfx.wrap(Changed(write), (x, y)).nncf.graph
+    assert torch.equal(batch, before)
+    assert x.is_contiguous()
+    # the write, if any, is read by the sum, the second input is not written to
+    (added,) = [one for one in graph.operations if one.function == "__add__"]
+    sources = {
+        edge.target_port: edge.source for edge in graph.edges if edge.target == added.address
+    }
+    assert sources[1].endswith("nncf_model_input_1")
+
+
+def test_a_tensor_that_is_given_twice_is_two_inputs() -> None:
+    x = torch.ones(4, 4)
+    graph = nncfx.wrap(Changed(lambda one: one.mul_(3)), (x, x)).nncf.graph
+    assert torch.equal(x, torch.ones(4, 4))
+    assert len({edge.source for edge in graph.edges if "input" in edge.source}) == 2
+
+
 class Rescaled(nn.Linear):
     """Divides its weight in place in its first forward of evaluation, as RWKV's blocks do."""
 
