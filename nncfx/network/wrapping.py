@@ -71,8 +71,8 @@ def wrap(
 def _wrapped(
     model: nn.Module, example_inputs: ExampleInputs, further_inputs: Sequence[ExampleInputs]
 ) -> NNCFNetwork:
-    require_whole(model, "wrapped")
     modules = named_modules(model)
+    require_whole(model, "wrapped", modules=modules)
     for name, module in modules:
         _check_wrappable(model, name, module)
     if hasattr(model, "nncf"):

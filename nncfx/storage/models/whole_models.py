@@ -5,7 +5,7 @@ Classes of other packages (torch.distributed, DeepSpeed, accelerate) are recogni
 never imported.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ def require_whole(
     error: type[NNCFXError] = TracingError,
     *,
     is_only_run: bool = False,
+    modules: Iterable[tuple[str, nn.Module]] | None = None,
 ) -> None:
     """Refuse a `model` of which this process does not hold every value as a number.
 
@@ -44,6 +45,7 @@ def require_whole(
         done: what cannot be done with it otherwise, such as "thinned".
         error: the class of the error.
         is_only_run: whether weights are only read by the forward, which knows their form.
+        modules: its `named_modules`, if they are known.
 
     Raises:
         NNCFXError: of the class `error`; a parameter is sharded (DTensor, FSDP, DeepSpeed ZeRO),
@@ -52,7 +54,7 @@ def require_whole(
     """
     kind = type(model).__name__
     known: set[type] = set()  # the few classes of modules that are not sharded
-    for name, module in named_modules(model):
+    for name, module in named_modules(model) if modules is None else modules:
         if type(module) not in known and is_fully_sharded(type(module)):
             where = f"its module '{name}' is" if name else "it is"
             raise error(f"{kind} cannot be {done}: {where} sharded by FSDP. {sharding_fix}")

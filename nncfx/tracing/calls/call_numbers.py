@@ -44,13 +44,13 @@ _BETWEEN: Final = (
 )
 """Files of code that runs between a forward and its caller in tracing, hooks or compilation."""
 
-_LINES: Final[dict[tuple[int, int], tuple[int, CodeType]]] = {}
-"""Lines by the `id` of code and its last instruction; a frame searches all lines of its code.
+_LINES: Final[dict[int, dict[int, int]]] = {}
+"""Lines by the `id` of code and its last instruction; a frame searches all lines of its code."""
 
-The code is kept, so that no other gets its `id`.
-"""
+_CODE: Final[dict[int, CodeType]] = {}
+"""The code in `_LINES`, kept so that no other gets its `id`."""
 
-_LINES_KEPT: Final = 10_000
+_CODE_LIMIT: Final = 10_000
 
 _CALLS: Final[ContextVar[_Calls | None]] = ContextVar("_CALLS", default=None)
 
@@ -81,8 +81,11 @@ def call_site(frame: FrameType | None, outermost: FrameType | CodeType, visit: i
     while frame is not None and frame is not outermost:
         if own is not None and is_code_of(frame, own):
             break
-        known = _LINES.get((id(frame.f_code), frame.f_lasti))
-        if line := _line(frame) if known is None else known[0]:
+        try:
+            line = _LINES[id(frame.f_code)][frame.f_lasti]
+        except KeyError:
+            line = _line(frame)
+        if line:
             found.append(line)
         frame = frame.f_back
     return (*found, -visit) if visit else tuple(found)
@@ -97,9 +100,11 @@ def _line(frame: FrameType) -> int:
     """Remember and return the line that `frame` is at; 0 between a forward and its caller."""
     code = frame.f_code
     line = 0 if code.co_filename.startswith(_BETWEEN) else frame.f_lineno
-    if len(_LINES) == _LINES_KEPT:
+    if len(_CODE) == _CODE_LIMIT:
+        _CODE.clear()
         _LINES.clear()
-    _LINES[id(code), frame.f_lasti] = (line, code)
+    _CODE[id(code)] = code
+    _LINES.setdefault(id(code), {})[frame.f_lasti] = line
     return line
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -150,10 +150,14 @@ class ModuleStack:
 
     Only modules registered in the model are known. Calls by any other module count as its
     caller's.
+
+    Attributes:
+        named_modules: The modules of the model, under every name.
     """
 
-    def __init__(self, model: nn.Module, modules: Iterable[tuple[str, nn.Module]]) -> None:
+    def __init__(self, model: nn.Module, modules: Sequence[tuple[str, nn.Module]]) -> None:
         """Create a stack for forwards of `model`; `modules` are its own, under every name."""
+        self.named_modules = modules
         self._model = model
         self._names: dict[int, list[str]] = {}
         self._classes: dict[str, type[nn.Module]] = {}

@@ -48,14 +48,11 @@ def _preserved(modules: Sequence[nn.Module], *, train: bool) -> Iterator[None]:
         values = [(one, one.clone()) for one in dense]
     with torch.random.fork_rng(devices=_cuda_devices(modules, held)):
         try:
-            for module in modules:
-                if module.training is not train:  # a module takes long to set anything
-                    module.training = train
+            _set_modes((module, train) for module in modules)
             yield
         finally:
-            for module, flag, (table, own) in zip(modules, flags, buffers, strict=True):
-                if module.training is not flag:
-                    module.training = flag
+            _set_modes(zip(modules, flags, strict=True))
+            for module, (table, own) in zip(modules, buffers, strict=True):
                 # otherwise it became another module, such as a layer of codes
                 if module._buffers is table:  # noqa: SLF001 (as above)
                     _fill(table, own)
@@ -184,10 +181,17 @@ def _dropped_kept(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
         return False
     modes = [(module, module.training) for _, module in named_modules(model)]  # with hooks
     model.train()
-    for module, mode in modes:
-        if module.training is not mode:  # a module takes long to set anything
-            module.training = mode
+    _set_modes(modes)
     return True
+
+
+def _set_modes(modes: Iterable[tuple[nn.Module, bool]]) -> None:
+    for module, mode in modes:
+        own = module.__dict__  # setting an attribute of a module takes ten times as long
+        if "training" in own:
+            own["training"] = mode
+        else:  # a property
+            module.training = mode
 
 
 def _put_back(own: dict[str, Any], held: dict[str, Any]) -> None:

@@ -142,7 +142,7 @@ def forward(
     model: nn.Module, example_inputs: ExampleInputs, mode: "CallMode", *, train: bool
 ) -> None:
     """Run `model` once under `mode` without changing it; arguments as for `trace`."""
-    require_whole(model, "traced", is_only_run=True)
+    require_whole(model, "traced", is_only_run=True, modules=mode.stack.named_modules)
     given = as_call(example_inputs)
     if mode.is_by_shapes:
         given = with_values(model, given)
