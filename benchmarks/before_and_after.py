@@ -4,10 +4,13 @@ Each has a process of its own, and they take turns. A file counts as equal where
 computed by the same operators, attributes and constants from the same inputs; names and the order
 of nodes do not count. Quantizers' ranges are the minima and maxima of four random examples, since
 defaults have changed. Times are CPU seconds on one thread, the ratio is the median of the turns.
+Instructions are counted by callgrind (Debian package valgrind) in a step that ran before; they
+vary by 1 %, where times on a shared machine vary by 20 %.
 
     git worktree add ../before c2b2089
     python benchmarks/before_and_after.py files ../before
     python benchmarks/before_and_after.py times ../before --turns 5
+    python benchmarks/before_and_after.py instructions ../before --steps wrap
 """
 
 import argparse
@@ -16,8 +19,11 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,11 +45,16 @@ STEPS: Final = ("wrap", "channels", "thin", "quantize", "export")
 class Checkout:
     """A process that works with the nncfx of one checkout."""
 
-    def __init__(self, folder: Path) -> None:
-        """Start it."""
+    def __init__(self, folder: Path, counts: str | None = None) -> None:
+        """Start it, under callgrind if a folder for its files is given."""
         environment = {**os.environ, "PYTHONPATH": str(folder.resolve())}
+        command = [sys.executable, str(WORKER)]
+        if counts is not None:
+            environment["NNCFX_COUNTS"] = counts
+            tool = ("valgrind", "--tool=callgrind", "--instr-atstart=no")
+            command = [*tool, f"--callgrind-out-file={counts}/counts", *command]
         self._process = subprocess.Popen(  # noqa: S603 (a script of ours)
-            [sys.executable, str(WORKER)],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -104,6 +115,33 @@ def compare_times(before: Checkout, after: Checkout, options: argparse.Namespace
             f"{ratio[0]:.2f} to {ratio[-1]:.2f} |",
             flush=True,
         )
+    print_medians(ratios)
+
+
+def compare_instructions(options: argparse.Namespace) -> None:
+    """Print the ratio of the instructions of each step: this checkout over the earlier one."""
+    print("| network | step | before, millions | after over before |")
+    print("|---|---|---:|---:|")
+    ratios: dict[str, list[float]] = {}
+    folders = (options.before, Path(__file__).parent.parent)
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        asked = [Checkout(*each) for each in zip(folders, (one, other), strict=True)]
+        for name, step in pairs(options.networks, options.steps):
+            with ThreadPoolExecutor() as both:  # counts do not depend on what else runs
+                found = [
+                    *both.map(Checkout.ask, asked, *map(repeat, ("instructions", name, step)))
+                ]
+            if any("error" in each for each in found):
+                print(f"| {name} | {step} | {found} | |")
+                continue
+            old, new = (each["instructions"] for each in found)
+            ratios.setdefault(step, []).append(new / old)
+            print(f"| {name} | {step} | {old / 1e6:.1f} | {new / old:.3f} |", flush=True)
+    print_medians(ratios)
+
+
+def print_medians(ratios: dict[str, list[float]]) -> None:
+    """Print the median ratio of each step."""
     for step, found in ratios.items():
         print(f"{step}: median {statistics.median(found):.3f} over {len(found)} networks")
 
@@ -118,13 +156,16 @@ def pairs(networks: list[str], others: list[str]) -> Iterator[tuple[str, str]]:
 def main() -> None:
     """Compare two checkouts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=("files", "times"))
+    parser.add_argument("command", choices=("files", "times", "instructions"))
     parser.add_argument("before", type=Path, help="the earlier checkout")
     parser.add_argument("--networks", nargs="+", default=[*PYTORCHCV.split(), *TRANSFORMERS])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
+    if options.command == "instructions":
+        compare_instructions(options)
+        return
     before, after = Checkout(options.before), Checkout(Path(__file__).parent.parent)
     (compare_files if options.command == "files" else compare_times)(before, after, options)
 

@@ -1,16 +1,19 @@
-"""Answer before_and_after.py for the checkout on PYTHONPATH: hashes of files, times of steps."""
+"""Answer before_and_after.py for the checkout on PYTHONPATH: hashes of files, costs of steps."""
 
 import copy
+import gc
 import hashlib
 import json
 import logging
 import os
+import subprocess
 import sys
 import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,9 @@ from nncfx.channels import analyze_channels
 from nncfx.quantization import QuantizeOptions, RangeRequest, quantize_weights
 from nncfx.schemes import group_scores, keep_groups, zero_groups
 from nncfx.thinning import thin
+
+COUNTS_FOLDER = "NNCFX_COUNTS"
+"""The variable that names the folder of callgrind's files."""
 
 
 def network(name: str) -> tuple[Any, Any]:
@@ -88,8 +94,9 @@ def outputs_hash(graph: Any) -> str:  # noqa: ANN401 (onnx.GraphProto)
     return hashlib.sha256(outputs.encode()).hexdigest()[:16]
 
 
-def timed(name: str, step: str) -> dict[str, Any]:
-    """Return the CPU seconds of one step on a network."""
+@contextmanager
+def prepared(name: str, step: str) -> Iterator[Callable[[], object]]:
+    """Yield one step of work on a network, which can be repeated."""
     model, inputs = network(name)
     channels = None
     if step == "thin":
@@ -106,9 +113,47 @@ def timed(name: str, step: str) -> dict[str, Any]:
             "quantize": lambda: quantized(model, inputs, "onnxruntime"),
             "export": lambda: nncfx.export_onnx(model, path, inputs, target="onnxruntime"),
         }
+        yield work[step]
+
+
+def timed(name: str, step: str) -> dict[str, Any]:
+    """Return the CPU seconds of one step on a network."""
+    with prepared(name, step) as work:
         began = time.process_time()
-        work[step]()
+        work()
         return {"seconds": time.process_time() - began}
+
+
+def counted(name: str, step: str) -> dict[str, Any]:
+    """Return the instructions of one step on a network; this process runs under callgrind."""
+    with prepared(name, step) as work:
+        for _ in range(3):  # Python rewrites code that runs often
+            work()
+        gc.collect()
+        control("--zero")
+        control("--instr=on")
+        work()
+        control("--instr=off")
+    folder = Path(os.environ[COUNTS_FOLDER])
+    for old in folder.iterdir():
+        old.unlink()
+    control("--dump")
+    (total,) = [
+        line.split()[1]
+        for one in folder.iterdir()
+        for line in one.read_text().splitlines()
+        if line.startswith("totals:")
+    ]
+    return {"instructions": int(total)}
+
+
+def control(option: str) -> None:
+    """Give an option to the callgrind that runs this process."""
+    command = ["callgrind_control", option, str(os.getpid())]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 (ours)
+
+
+ASKS = {"files": exported, "times": timed, "instructions": counted}
 
 
 def serve() -> None:
@@ -121,7 +166,7 @@ def serve() -> None:
     for line in sys.stdin:
         ask, name, what = json.loads(line)
         try:
-            found = (exported if ask == "files" else timed)(name, what)
+            found = ASKS[ask](name, what)
         except Exception as error:  # noqa: BLE001 (a refusal is a result: compared as well)
             found = {"error": f"{type(error).__name__}: {error!s:.300}"}
         print(json.dumps(found), file=answers, flush=True)
