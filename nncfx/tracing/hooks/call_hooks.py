@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from torch import nn
 
+from nncfx.tracing.hooks.forward_method import forward_method
+
 CALL_HOOKS: Final = "_nncf_call_hooks"
 """The instance attribute of a root that holds the hooks to notify of its calls."""
 
@@ -37,12 +39,12 @@ def telling_calls(own: Callable[..., Any]) -> Callable[..., Any]:
 def telling_hidden_calls(own: Callable[..., Any]) -> Callable[..., Any]:
     """Return a `__call__` for a root that notifies its call hooks if its forward may not.
 
-    A forward set on the instance, as some trainers do, hides the forward of the class.
+    A function set on the instance, as some trainers do, hides the forward of the class.
     """
 
     @wraps(own)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if "forward" in args[0].__dict__:
+        if forward_method(args[0]) is None:
             _tell(args, kwargs)
         return own(*args, **kwargs)
 

@@ -5,7 +5,7 @@ import copyreg
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from types import MappingProxyType, new_class
+from types import MappingProxyType, MethodType, new_class
 from typing import Any, Final, SupportsIndex
 from weakref import WeakValueDictionary
 
@@ -25,6 +25,7 @@ from nncfx.tracing.calls.model_copy import keep_class_names
 from nncfx.tracing.hooks.activation_hooks import planned_forward
 from nncfx.tracing.hooks.boundary_hooks import Around, direct_forward
 from nncfx.tracing.hooks.call_hooks import telling_calls, telling_hidden_calls
+from nncfx.tracing.hooks.forward_method import forward_method
 from nncfx.tracing.hooks.hooked_reads import are_hooked, reading_hooked
 from nncfx.tracing.hooks.weight_hooks import raise_replacing, weight_properties
 
@@ -158,6 +159,8 @@ class ClassSpec:
         around: How `forward` is wrapped.
         entries: Names of the methods during which weights are read through hooks.
         tells_calls: Whether hooks are notified of each call.
+        method: Name of the method that `around` wraps, in place of `forward`, if the instance has
+            a `forward` of its own that is this method.
     """
 
     original: type[nn.Module]
@@ -166,6 +169,7 @@ class ClassSpec:
     around: Around = Around.NOTHING
     entries: tuple[str, ...] = ()
     tells_calls: bool = False
+    method: str = "forward"
 
     @property
     def is_hooked(self) -> bool:
@@ -192,16 +196,17 @@ def _dynamic_class(spec: ClassSpec) -> type[nn.Module]:
         _SPEC: spec,
         **weight_properties(original, spec.weights),
     }
+    own = getattr(original, spec.method)
     if spec.around is Around.PLAN:
-        body["forward"] = planned_forward(original.forward)
+        body[spec.method] = planned_forward(own)
     elif spec.around is not Around.NOTHING:
-        body["forward"] = direct_forward(original.forward, spec.around)
+        body[spec.method] = direct_forward(own, spec.around)
     if hasattr(original, _DEEPCOPY):
         body[_DEEPCOPY] = _copied_as_original
     for name in spec.entries:
         body[name] = reading_hooked(body.get(name, getattr(original, name)))
     if spec.tells_calls:
-        body["forward"] = telling_calls(body.get("forward", original.forward))
+        body[spec.method] = telling_calls(body.get(spec.method, own))
         body["__call__"] = telling_hidden_calls(body.get("__call__", original.__call__))
     bases: tuple[type, ...] = (spec.mixin, original)
     keywords: dict[str, Any] = {}
@@ -246,7 +251,15 @@ def _has_layout_of_modules(original: type[nn.Module]) -> bool:
 
 def change_class(module: nn.Module, spec: ClassSpec) -> None:
     """Make `module` an instance of the dynamic class of `spec`."""
-    module.__class__ = _dynamic_class(spec)
+    _become(module, _dynamic_class(spec))
+
+
+def _become(module: nn.Module, kind: type[nn.Module]) -> None:
+    """Make `module` an instance of `kind`, and a forward of its own the method of that."""
+    method = forward_method(module)
+    module.__class__ = kind
+    if method is not None and "forward" in module.__dict__:
+        module.__dict__["forward"] = MethodType(getattr(kind, method), module)
 
 
 def spec_of(module: HookedModule) -> ClassSpec:
@@ -261,7 +274,7 @@ def original_class(module: nn.Module) -> type[nn.Module]:
 
 def restore_class(module: nn.Module) -> None:
     """Make `module` an instance of its original class again; nothing else changes."""
-    module.__class__ = original_class(module)
+    _become(module, original_class(module))
 
 
 @contextmanager
@@ -272,7 +285,7 @@ def _as_original(module: nn.Module) -> Iterator[None]:
     are pickled.
     """
     dynamic = type(module)
-    restore_class(module)
+    module.__class__ = original_class(module)
     try:
         yield
     finally:

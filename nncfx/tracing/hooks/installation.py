@@ -24,6 +24,7 @@ from nncfx.tracing.hooks.dynamic_class import (
     restore_class,
     spec_of,
 )
+from nncfx.tracing.hooks.forward_method import forward_method
 from nncfx.tracing.hooks.sites import Insertion, PreSite, Site, WeightSite
 from nncfx.tracing.hooks.weight_hooks import weight_attribute
 
@@ -197,10 +198,10 @@ def _boundary(place: Place, load: _Load, address: str) -> tuple[int, BoundaryHoo
 
 
 def _equip(module: nn.Module, weights: dict[str, HookChain], plan: CallPlan | None) -> None:
-    if plan is not None and "forward" in module.__dict__:
+    if plan is not None and forward_method(module) is None:
         raise TracingError(
             f"The {type(module).__name__} '{plan.module}' has a forward of its own set on the "
-            "instance, which hides the hooks on its activations. Define it in a subclass."
+            "instance, which hides the hooks on its activations. Make it a method of its class."
         )
     chains = {weight_attribute(name): chain for name, chain in weights.items()}
     around = Around.NOTHING
@@ -219,7 +220,8 @@ def _equip(module: nn.Module, weights: dict[str, HookChain], plan: CallPlan | No
 def _change(module: nn.Module, **parts: Any) -> None:
     plain = ClassSpec(original_class(module), HookedModule)
     spec = spec_of(module) if isinstance(module, HookedModule) else plain
-    change_class(module, replace(spec, **parts))
+    method = forward_method(module) or "forward"
+    change_class(module, replace(spec, method=method, **parts))
 
 
 def _around(modules: Mapping[str, nn.Module], hooked: Iterable[nn.Module]) -> list[nn.Module]:

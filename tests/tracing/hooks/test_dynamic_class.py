@@ -6,6 +6,7 @@ import io
 import pickle
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, Self, SupportsIndex, TypeVar
 
@@ -279,3 +280,67 @@ def test_a_copy_of_a_graph_module_has_a_class_of_the_same_name() -> None:
     wrapped = nncfx.wrap(model, torch.ones(1, 2))
     for copied in (copy.deepcopy(wrapped), copy_of(wrapped), copy_of(unwrap(wrapped))):
         assert type(copied).__name__ == "Sequential"
+
+
+class Plain(nn.Module):
+    """A convolution and its activation, in the forward of the class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3)
+        self.scale = nn.Parameter(torch.rand(4, 1, 1) + 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.conv(x) * self.scale) + x[..., 1:-1, 1:-1]
+
+
+class Fused(Plain):
+    """The same in another method, which its instances run as their forward, as in YOLO."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forward = self.forward_fuse
+
+    def forward_fuse(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.conv(x) * self.scale) + x[..., 1:-1, 1:-1]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+def pair() -> tuple[nn.Module, nn.Module, torch.Tensor]:
+    """Return a network of `Plain`, and one of `Fused` with its weights."""
+    torch.manual_seed(0)
+    nets = [
+        nn.Sequential(nn.Conv2d(3, 4, 1), make(), nn.Conv2d(4, 2, 1)) for make in (Plain, Fused)
+    ]
+    nets[1].load_state_dict(nets[0].state_dict())
+    return nets[0].eval(), nets[1].eval(), torch.randn(2, 3, 8, 8)
+
+
+def copied(model: nn.Module, _: Path) -> nn.Module:
+    return copy.deepcopy(model)
+
+
+def pickled(model: nn.Module, _: Path) -> nn.Module:
+    made: nn.Module = pickle.loads(pickle.dumps(model))  # noqa: S301 (made here)
+    return made
+
+
+def saved(model: nn.Module, path: Path) -> nn.Module:
+    nncfx.save(path / "model.nncfx", model)
+    return nncfx.load(path / "model.nncfx", pair()[1])[-1]
+
+
+@pytest.mark.parametrize("again", [copied, pickled, saved])
+def test_a_method_that_instances_run_as_forward_has_hooks(
+    again: Callable[[nn.Module, Path], nn.Module], tmp_path: Path
+) -> None:
+    plain, fused, x = pair()
+    expected = nncfx.quantize(plain, [x])(x)
+    quantized = nncfx.quantize(fused, [x])
+    sites = {str(one.site) for one in quantized.nncf.hooks}
+    assert any("Fused[1]/relu_0" in one for one in sites)
+    assert torch.equal(quantized(x), expected)
+    assert torch.equal(again(quantized, tmp_path)(x), expected)
+    assert unwrap(quantized)[1].forward.__func__ is Fused.forward_fuse
