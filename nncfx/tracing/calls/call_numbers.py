@@ -44,11 +44,11 @@ _BETWEEN: Final = (
 )
 """Files of code that runs between a forward and its caller in tracing, hooks or compilation."""
 
-_LINES: Final[dict[int, dict[int, int]]] = {}
-"""Lines by the `id` of code and its last instruction; a frame searches all lines of its code."""
+_LINES: Final[dict[int, tuple[CodeType, dict[int, int]]]] = {}
+"""Lines by the last instruction, and their code, by its `id`; that stays its own while it is here.
 
-_CODE: Final[dict[int, CodeType]] = {}
-"""The code in `_LINES`, kept so that no other gets its `id`."""
+A frame searches all lines of its code each time.
+"""
 
 _CODE_LIMIT: Final = 10_000
 
@@ -82,7 +82,7 @@ def call_site(frame: FrameType | None, outermost: FrameType | CodeType, visit: i
         if own is not None and is_code_of(frame, own):
             break
         try:
-            line = _LINES[id(frame.f_code)][frame.f_lasti]
+            line = _LINES[id(frame.f_code)][1][frame.f_lasti]
         except KeyError:
             line = _line(frame)
         if line:
@@ -100,11 +100,9 @@ def _line(frame: FrameType) -> int:
     """Remember and return the line that `frame` is at; 0 between a forward and its caller."""
     code = frame.f_code
     line = 0 if code.co_filename.startswith(_BETWEEN) else frame.f_lineno
-    if len(_CODE) == _CODE_LIMIT:
-        _CODE.clear()
+    if len(_LINES) == _CODE_LIMIT:
         _LINES.clear()
-    _CODE[id(code)] = code
-    _LINES.setdefault(id(code), {})[frame.f_lasti] = line
+    _LINES.setdefault(id(code), (code, {}))[1][frame.f_lasti] = line
     return line
 
 
