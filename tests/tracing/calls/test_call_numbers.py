@@ -1,7 +1,11 @@
 """Promises of nncfx.tracing.calls.call_numbers."""
 
 import sys
+from typing import Any
 
+import pytest
+
+from nncfx.tracing.calls import call_numbers
 from nncfx.tracing.calls.call_numbers import CallNumbers, Site, call_site
 
 
@@ -30,3 +34,12 @@ def test_a_site_is_the_lines_of_the_frames_below_the_outermost() -> None:
 
     (site, line_of_inner), line_of_middle = outer()
     assert site == (line_of_inner, line_of_middle)
+
+
+def test_code_that_is_gone_leaves_no_lines_to_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_numbers, "_CODE_LIMIT", 3)
+    for line in range(1, 40):
+        found: dict[str, Any] = {"site": lambda frame: call_site(frame, frame.f_back)}
+        source = "\n" * (line - 1) + "import sys; its = site(sys._getframe())"
+        exec(compile(source, "made here", "exec"), found)  # noqa: S102 (as torch.fx makes code)
+        assert found["its"] == (line,)
