@@ -102,11 +102,11 @@ def _takes(model: nn.Module, inputs: Sequence[object]) -> bool:
     """Return whether the forward takes `inputs` one by one, rather than as one tuple or list."""
     if isinstance(model, torch.jit.ScriptModule):
         return True
+    is_nested = _is_nested(inputs)
     if isinstance(model, NNCFNetwork):
         known, _ = as_call(model.nncf.example_inputs)
         if len(known) == 1 and isinstance(known[0], tuple | list):
-            return False
-    is_nested = any(isinstance(one, tuple | list) for one in inputs)
+            return is_nested and not _is_nested(known[0])
     if not is_nested and _is_annotated_as_sequence(model):
         return False
     try:
@@ -114,6 +114,10 @@ def _takes(model: nn.Module, inputs: Sequence[object]) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _is_nested(inputs: Sequence[object]) -> bool:
+    return any(isinstance(one, tuple | list) for one in inputs)
 
 
 def _is_annotated_as_sequence(model: nn.Module) -> bool:

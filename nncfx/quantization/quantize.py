@@ -3,7 +3,7 @@
 import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -202,21 +202,29 @@ def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Ite
         first = next(iterator)
     except StopIteration as error:
         raise no_batches() from error
-    example = inputs_in(first, model)
     warn_unused_inputs(first, model)
+    return _traced(model, first), itertools.chain([first], iterator)
+
+
+def _traced(model: nn.Module, first: Any) -> NNCFNetwork:
+    example = inputs_in(first, model)
     try:
-        network = wrap(model, example)
+        return wrap(model, example)
     except TracingError as error:
         if error.__cause__ is None:
             raise
         args, kwargs = as_call(example)
+        tensors_only = not kwargs and args and all(isinstance(one, Tensor) for one in args)
+        if tensors_only and isinstance(first[0], tuple | list):
+            # the list may be one input: the images of a detector without annotations
+            with suppress(TracingError):
+                return wrap(model, (example,))
         given = [type(one).__name__ for one in args] + [f"{name}=" for name in kwargs]
         raise TracingError(
             f"{error} It was called with ({', '.join(given)}) of the first calibration batch, a "
             f"{type(first).__name__}. Map your loader to the inputs, such as "
             "[(batch['image'],) for batch in loader]; labels may follow them in a tuple."
         ) from error
-    return network, itertools.chain([first], iterator)
 
 
 def _prepare(

@@ -140,6 +140,22 @@ def test_an_annotation_says_that_a_list_is_one_input(count: int) -> None:
     assert one is ONE
 
 
+class Unannotated(Images):
+    """Does not say that it takes a list, as RetinaNet of torchvision does not."""
+
+    def forward(self, images, targets=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+        del targets
+        return self.layer(torch.stack(images))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_list_is_one_input_where_the_forward_refuses_its_tensors(count: int) -> None:
+    images = [ONE, TWO, ONE][:count]
+    for batch in ((images, LABELS), (images,), (tuple(images), [LABELS]), ((images,), LABELS)):
+        model = nncfx.quantize(Unannotated(), [batch, batch])
+        assert len(model.nncf.example_inputs[0]) == count
+
+
 def test_an_annotation_that_is_no_type_is_passed_over() -> None:
     class Described(nn.Linear):
         def forward(self, x: "rows of features") -> Tensor:  # type: ignore[valid-type]  # noqa: F722
