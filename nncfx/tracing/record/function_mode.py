@@ -253,6 +253,8 @@ class CallMode(TorchFunctionMode):
 
     def take_input(self, tensor: torch.Tensor) -> None:
         """Pass the next input of the model to observers."""
+        if self._shortcut is not None:
+            self._shortcut.take_input(tensor)
         for observer in self._observers:
             observer.on_input(tensor)
 

@@ -2,6 +2,8 @@
 
 A graph holds shapes, not values, and contractions take nearly all of a forward's time. If the
 model reads a value after a contraction was skipped, the trace is aborted and repeated with values.
+Contractions of neither inputs nor parameters are computed, as code may keep the results, such as
+tables of positions, for later forwards.
 """
 
 import math
@@ -94,10 +96,15 @@ class Shortcut:
 
     def __init__(self, without_values: Collection[int] = ()) -> None:
         self.without_values = without_values
-        self._derived = TensorTable[bool]()
+        # what is computed from inputs and parameters, and whether from one without values
+        self._computed = TensorTable[bool]()
         self._has_skipped = False
         # results that were not computed, which share no memory with other tensors
         self._void = TensorTable[bool]()
+
+    def take_input(self, tensor: torch.Tensor) -> None:
+        """Note an input of the model."""
+        self._computed[tensor] = False
 
     def run(self, call: Invocation) -> Any:
         """Return the result of the call, or zeros of its shape.
@@ -105,21 +112,24 @@ class Shortcut:
         Raises:
             ValuesNeeded: the call needs values that were not computed.
         """
-        if not self.without_values:
-            return self._run(call)
-        known = self.without_values
-        is_derived = any(id(one) in known or one in self._derived for one in call.inputs)
-        self._has_skipped = is_derived
-        made = self._run(call)
-        if is_derived:
+        is_derived = False
+        if known := self.without_values:
+            is_derived = any(id(one) in known or self._computed.get(one) for one in call.inputs)
+            self._has_skipped = is_derived
+        is_computed = is_derived or any(map(self._is_computed, call.inputs))
+        made = self._run(call, can_skip=is_computed)
+        if is_computed:
             is_set = call.name == "__setitem__"
             for tensor in tensors_in((made, call.args[:1]) if is_set else made):
-                self._derived[tensor] = True
+                self._computed[tensor] = is_derived
         return made
 
-    def _run(self, call: Invocation) -> Any:
+    def _is_computed(self, tensor: torch.Tensor) -> bool:
+        return type(tensor) is torch.nn.Parameter or tensor in self._computed
+
+    def _run(self, call: Invocation, *, can_skip: bool) -> Any:
         skipped = None
-        if call.name in _CONTRACTIONS and _can_skip(call):
+        if can_skip and call.name in _CONTRACTIONS and _can_skip(call):
             skipped = _skipped(call)
         if skipped is not None:
             self._has_skipped = True
