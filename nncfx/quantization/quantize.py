@@ -206,7 +206,7 @@ def _wrapped(model: nn.Module, batches: Iterable[Any]) -> tuple[NNCFNetwork, Ite
     return _traced(model, first), itertools.chain([first], iterator)
 
 
-def _traced(model: nn.Module, first: Any) -> NNCFNetwork:
+def _traced(model: nn.Module, first: Any) -> NNCFNetwork:  # noqa: ANN401 (a batch)
     example = inputs_in(first, model)
     try:
         return wrap(model, example)

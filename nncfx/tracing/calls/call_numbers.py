@@ -8,6 +8,7 @@ The numbers are local to the forward and to the thread, in a context variable. C
 not support context variables, so a mode holds the numbers there, at no cost once compiled.
 """
 
+import inspect
 import os
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -43,6 +44,9 @@ _BETWEEN: Final = (
     str(Path(__file__).parents[2]) + os.sep,
 )
 """Files of code that runs between a forward and its caller in tracing, hooks or compilation."""
+
+_PASSES_ALL: Final = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+"""Flags of the code of a function that takes any arguments."""
 
 _LINES: Final[dict[int, tuple[CodeType, dict[int, int]]]] = {}
 """Lines by the last instruction, and their code, by its `id`; that stays its own while it is here.
@@ -97,13 +101,24 @@ def visit_of(site: Site) -> int:
 
 
 def _line(frame: FrameType) -> int:
-    """Remember and return the line that `frame` is at; 0 between a forward and its caller."""
+    """Remember and return the line that `frame` is at; 0 between a forward and its caller.
+
+    It is also 0 in a decorator's function, which may call what it decorates at two lines: from a
+    cache, or anew if it is exported.
+    """
     code = frame.f_code
-    line = 0 if code.co_filename.startswith(_BETWEEN) else frame.f_lineno
+    is_between = code.co_filename.startswith(_BETWEEN) or is_decorator(code)
+    line = 0 if is_between else frame.f_lineno
     if len(_LINES) == _CODE_LIMIT:
         _LINES.clear()
     _LINES.setdefault(id(code), (code, {}))[1][frame.f_lasti] = line
     return line
+
+
+def is_decorator(code: CodeType) -> bool:
+    """Return whether `code` takes any arguments, and nothing else, for a function it encloses."""
+    takes_all = not code.co_argcount and code.co_flags & _PASSES_ALL == _PASSES_ALL
+    return takes_all and bool(code.co_freevars)
 
 
 class CallNumbers:

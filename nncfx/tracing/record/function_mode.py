@@ -23,6 +23,7 @@ from nncfx.tracing.calls.module_stack import Frame, ModuleStack
 from nncfx.tracing.calls.no_trace import is_left_out
 from nncfx.tracing.calls.preservation import unchanged, without_collections
 from nncfx.tracing.calls.tensors import tensors_in
+from nncfx.tracing.record.kept_results import KeptResults
 from nncfx.tracing.record.meta_weights import with_values, zeros_for_meta
 from nncfx.tracing.record.original_values import OriginalValues
 from nncfx.tracing.record.shape_only_execution import Invocation, Shortcut, ValuesNeeded
@@ -204,6 +205,7 @@ class CallMode(TorchFunctionMode):
 
     Attributes:
         stack: The module calls in progress.
+        kept: Whether tensors were made in functions whose results are kept.
     """
 
     def __init__(
@@ -225,6 +227,7 @@ class CallMode(TorchFunctionMode):
         """
         super().__init__()
         self.stack = stack
+        self.kept = KeptResults()
         self._names = names
         self._observers = observers
         self._shortcut = shortcut
@@ -300,7 +303,10 @@ class CallMode(TorchFunctionMode):
                 self._data_set(*args)
             return result
         frame = self.stack.top
-        site = call_site(sys._getframe(1), frame.caller, frame.visit)  # noqa: SLF001 (no public way)
+        place = sys._getframe(1)  # noqa: SLF001 (no public way)
+        if not inputs:  # what functions keep they make of none
+            self.kept.see(place, frame.caller)
+        site = call_site(place, frame.caller, frame.visit)
         spot = self._spot(frame.scope, name, site, (args, kwargs), inputs)
         operation = self._drawn(frame, spot, inputs, infos, produced)
         for one in written:

@@ -2,11 +2,14 @@
 
 A graph holds shapes, not values, and contractions take nearly all of a forward's time. If the
 model reads a value after a contraction was skipped, the trace is aborted and repeated with values.
+Contractions of what code makes itself are computed, as it may keep the results, such as tables of
+positions, for later forwards.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 import torch
 from torch.nn import functional as F
@@ -95,6 +98,8 @@ class Shortcut:
     def __init__(self, without_values: Collection[int] = ()) -> None:
         self.without_values = without_values
         self._derived = TensorTable[bool]()
+        # what is computed from nothing; a plain dict, since every call looks here
+        self._constants: dict[int, ref[torch.Tensor]] = {}
         self._has_skipped = False
         # results that were not computed, which share no memory with other tensors
         self._void = TensorTable[bool]()
@@ -105,21 +110,31 @@ class Shortcut:
         Raises:
             ValuesNeeded: the call needs values that were not computed.
         """
-        if not self.without_values:
-            return self._run(call)
-        known = self.without_values
-        is_derived = any(id(one) in known or one in self._derived for one in call.inputs)
-        self._has_skipped = is_derived
-        made = self._run(call)
+        inputs = call.inputs
+        is_constant = not inputs or (
+            id(inputs[0]) in self._constants and self._are_constant(inputs)
+        )
+        is_derived = False
+        if known := self.without_values:
+            is_derived = any(id(one) in known or one in self._derived for one in inputs)
+            self._has_skipped = is_derived
+        made = self._run(call, can_skip=not is_constant)
+        if is_constant:
+            for tensor in tensors_in(made):
+                self._constants[id(tensor)] = ref(tensor)
         if is_derived:
             is_set = call.name == "__setitem__"
             for tensor in tensors_in((made, call.args[:1]) if is_set else made):
                 self._derived[tensor] = True
         return made
 
-    def _run(self, call: Invocation) -> Any:
+    def _are_constant(self, inputs: Iterable[torch.Tensor]) -> bool:
+        known = [(one, self._constants.get(id(one))) for one in inputs]
+        return all(found is not None and found() is one for one, found in known)
+
+    def _run(self, call: Invocation, *, can_skip: bool) -> Any:
         skipped = None
-        if call.name in _CONTRACTIONS and _can_skip(call):
+        if can_skip and call.name in _CONTRACTIONS and _can_skip(call):
             skipped = _skipped(call)
         if skipped is not None:
             self._has_skipped = True

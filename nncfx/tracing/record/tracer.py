@@ -1,7 +1,7 @@
 """Run a model once and record every operation."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -24,10 +24,17 @@ from nncfx.tracing.record.shape_only_execution import Shortcut
 
 @dataclass(frozen=True)
 class Trace:
-    """A graph, and where its operations are in their modules, which `wrap` needs too."""
+    """A graph, and where its operations are in their modules, which `wrap` needs too.
+
+    Attributes:
+        graph: The graph.
+        wiring: Where its operations are.
+        is_first: Whether functions kept results, so that later forwards make fewer calls.
+    """
 
     graph: NNCFGraph
     wiring: Wiring
+    is_first: bool = field(default=False, compare=False)
 
 
 def trace(
@@ -80,6 +87,9 @@ def _numbered(
 ) -> tuple[Trace, CallNumbers]:
     numbers = CallNumbers(known)
     made = trace_with_wiring(model, inputs, shortcut=shortcut, numbers=numbers)
+    if made.is_first:
+        numbers = CallNumbers(known)
+        made = trace_with_wiring(model, inputs, shortcut=shortcut, numbers=numbers)
     return made, numbers
 
 
@@ -103,7 +113,7 @@ def trace_with_wiring(
     wiring = replace(
         mode.stack.wiring(), folded=frozenset(mode.flow.folded), bypassed=reads.bypassed(graph)
     )
-    return Trace(graph, wiring)
+    return Trace(graph, wiring, mode.kept.is_found)
 
 
 class _GraphMode(CallMode):

@@ -558,6 +558,30 @@ def test_a_hook_stays_at_its_call_where_an_export_makes_more() -> None:
     assert torch.equal(program(x), model(x))
 
 
+def on_two_lines(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return `function`, called on a line of its own while exported, as for a cache."""
+
+    def wrapper(*args: object, **kwargs: object) -> torch.Tensor:
+        if torch.compiler.is_exporting():
+            return function(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@on_two_lines
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(x * 3) + 1
+
+
+def test_a_hook_in_a_decorated_function_stays_where_an_export_takes_another_line() -> None:
+    x = torch.linspace(-1, 1, 6).view(2, 3)
+    model = wrap(Function(lambda _, x: shifted(x)), x)
+    hook(model, PostSite("Function/tanh_0"))
+    assert torch.equal(model(x), 2 * torch.tanh(x * 3) + 1)
+    assert torch.equal(torch.export.export(model, (x,)).module()(x), model(x))
+
+
 class Given(nn.Module):
     """Calls a builtin function that it was given, by an instruction that Python specializes."""
 

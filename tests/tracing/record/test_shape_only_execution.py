@@ -1,6 +1,7 @@
 """A trace that computes nothing is the trace that computes, and gives way where values matter."""
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -146,6 +147,20 @@ def test_a_value_that_a_model_keeps_is_computed_in_the_first_real_forward(way: s
     model = Keeping(way)
     expected = INPUTS @ model.position(torch.ones(SIDE, SIDE))
     assert torch.equal(nncfx.wrap(model, INPUTS)(INPUTS), expected)
+
+
+@cache
+def table_of(size: int) -> Tensor:
+    """Return a table that all later forwards of all models read."""
+    angles = torch.arange(size)[:, None] * torch.linspace(0, 1, size)
+    return angles.sin() @ angles.cos()
+
+
+def test_a_table_that_a_function_keeps_for_all_models_is_computed() -> None:
+    model = Function(lambda m, x: m.first(x) @ table_of(SIDE), first=nn.Linear(SIDE, SIDE))
+    wrapped = nncfx.wrap(model, INPUTS)
+    expected = model.first(INPUTS) @ table_of.__wrapped__(SIDE)
+    assert torch.equal(wrapped(INPUTS), expected)
 
 
 class KeepingForShape(nn.Module):
