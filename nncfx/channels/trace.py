@@ -214,16 +214,16 @@ def analyze_channels(
     if any(isinstance(module, HookedModule) for _, module in all_modules(model)):
         model = unhooked(model)
     paths = [(one, False) for one in (example_inputs, *further_inputs)]
+    trained = [*paths, *((one, True) for one, _ in paths)]
     follow = partial(_followed, model, fixed=fixed, living=living_norms)
-    observer = follow(paths)
-    missed = unreached(model, observer.read)
-    if missed or branches_on_training(model):
+    observer = None if branches_on_training(model) else follow(paths)
+    if observer is None or unreached(model, observer.read):
         try:
-            trained = [*paths, *((one, True) for one, _ in paths)]
-            observer = follow(trained)
-            paths, missed = trained, unreached(model, observer.read)
+            observer, paths = follow(trained), trained
         except TracingError:  # for instance norms that reject a batch of one
             _LOGGER.debug("%s does not run in training mode", type(model).__name__)
+    observer = observer or follow(paths)
+    missed = unreached(model, observer.read)
     # the first of a caller's modules gives the reason; reversed, because the last entry wins
     widths = _widths(model, observer) if missed else frozenset()
     parameters = all_tensors(model, "_parameters")

@@ -12,14 +12,12 @@ from nncfx.channels.masked_norms import LivingChannels
 from nncfx.channels.source import Source
 from nncfx.channels.trace import ChannelObserver
 from nncfx.errors import TracingError
-from nncfx.graph.operations import Operation
 from nncfx.thinning.left_elements import LeftElements
 from nncfx.thinning.removal import Removal
 from nncfx.thinning.verification import default_tolerance, relative_error
 from nncfx.tracing import ExampleInputs, TracedCall, trace
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.function_mode import watch_shapes
-from nncfx.tracing.record.tracer import trace_of_shapes
 
 
 class _Counter:
@@ -39,13 +37,8 @@ class _Counter:
         """Ignore an output."""
 
 
-def failing_operation(
-    model: nn.Module, thinned: nn.Module, example_inputs: ExampleInputs
-) -> Operation | None:
-    """Return the first operation of `model` that fails in `thinned`; None if it runs.
-
-    If only the shapes of the outputs differ, it is the last operation.
-    """
+def operations_before_failure(thinned: nn.Module, example_inputs: ExampleInputs) -> int | None:
+    """Return how many operations of `thinned` run before one fails; None if none fails."""
     counters: list[_Counter] = []
 
     def count() -> list[_Counter]:
@@ -55,8 +48,7 @@ def failing_operation(
     try:
         watch_shapes(thinned, example_inputs, count)
     except TracingError:
-        operations = trace_of_shapes(model, example_inputs).graph.operations
-        return operations[min(counters[-1].count, len(operations) - 1)]
+        return counters[-1].count
     return None
 
 

@@ -4,24 +4,26 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias
+from functools import cached_property
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from torch import nn
 
 from nncfx.channels import analyze_channels
 from nncfx.errors import ArgumentError, ThinningError, TracingError
+from nncfx.graph import NNCFGraph
 from nncfx.graph.channels import Channels
 from nncfx.graph.operations import Operation
 from nncfx.storage.models.module_walk import all_modules
-from nncfx.thinning.divergence import failing_operation
+from nncfx.thinning.divergence import operations_before_failure
 from nncfx.thinning.forward.arguments import Arguments, forward_arguments
 from nncfx.thinning.forward.fx_graph import ForwardGraph, forward_graph
 from nncfx.thinning.forward.graph_form import with_literals
 from nncfx.thinning.removal import removed
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import sized_on_the_way
-from nncfx.tracing import ExampleInputs, trace
+from nncfx.tracing import ExampleInputs
 from nncfx.tracing.hooks.dynamic_class import HookedModule
 from nncfx.tracing.hooks.installation import unhooked
 from nncfx.tracing.record.tracer import trace_of_shapes
@@ -95,19 +97,14 @@ def prunable_channels(
         failing = subject.trial(channels)
         if failing is None:
             return channels
-        addresses = _addresses(model, inputs)
         if subject.take_as_graphs([*_around(failing.module), *channels.literals]):
             continue
-        found = _counterparts(addresses, failing.address, failures[failing.address])
+        found = _counterparts(subject.addresses, failing.address, failures[failing.address])
         failures[failing.address] += 1
         reason = _REASON.format(address=failing.address, more="" if form == "auto" else _HOW)
         fixed |= dict.fromkeys(found - fixed.keys(), reason)
-    everything = dict.fromkeys(_addresses(model, inputs), _TOO_MANY)
+    everything = dict.fromkeys(subject.addresses, _TOO_MANY)
     return analyze_channels(model, example_inputs, further_inputs=further_inputs, fixed=everything)
-
-
-def _addresses(model: nn.Module, inputs: Iterable[ExampleInputs]) -> list[str]:
-    return list(dict.fromkeys(one for each in inputs for one in trace(model, each).addresses))
 
 
 def _held_by_code(channels: Channels) -> list[str]:
@@ -129,6 +126,15 @@ class _Subject:
         self._left = [name for name, one in all_modules(model) if _has_own_code(one)]
         if not is_free:
             self._left = []
+
+    @cached_property
+    def _traces(self) -> list[NNCFGraph]:
+        return [trace_of_shapes(self._model, one).graph for one in self._inputs]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Return the addresses of all operations of the model."""
+        return list(dict.fromkeys(one for each in self._traces for one in each.addresses))
 
     def take_as_graphs(self, names: Iterable[str]) -> bool:
         """Convert the given modules to graphs where possible; return whether any is new.
@@ -160,21 +166,26 @@ class _Subject:
 
     def channels(self, fixed: Mapping[str, str], *, living_norms: bool) -> Channels:
         """Return the channels of the model; integers of graphs are widths."""
-        if self._forms and not self._runs(self._forms):
-            # a module that is called in several ways rejects some of the calls as a graph
-            alone = {name: form for name, form in self._forms.items() if self._runs({name: form})}
-            self._forms = alone if self._runs(alone) else {}
-        subject = with_literals(self._model, self._forms)
         first, *further = self._inputs
-        found = analyze_channels(
-            subject, first, further_inputs=further, fixed=fixed, living_norms=living_norms
-        )
-        return replace(found, forms={name: self._arguments[name] for name in self._forms})
+        how: dict[str, Any] = {"fixed": fixed, "living_norms": living_norms}
+        while True:
+            subject = with_literals(self._model, self._forms)
+            try:
+                found = analyze_channels(subject, first, further_inputs=further, **how)
+            except TracingError:
+                if not self._forms:
+                    raise
+                # a module that is called in several ways rejects some of the calls as a graph
+                alone = {name: one for name, one in self._forms.items() if self._runs(name, one)}
+                self._forms = alone if len(alone) < len(self._forms) else {}
+            else:
+                return replace(found, forms={name: self._arguments[name] for name in self._forms})
 
-    def _runs(self, forms: Mapping[str, ForwardGraph]) -> bool:
+    def _runs(self, name: str, form: ForwardGraph) -> bool:
+        subject = with_literals(self._model, {name: form})
         try:
             for one in self._inputs:
-                trace_of_shapes(with_literals(self._model, forms), one)
+                trace_of_shapes(subject, one)
         except TracingError:
             return False
         return True
@@ -185,12 +196,13 @@ class _Subject:
         Also tries removing more: parts that happen to be one channel wide would be broadcast.
         """
         for selection in (_parts(channels, _some), _parts(channels, _most)):
-            smaller = removed(self._model, channels, selection)
-            for one in self._inputs:
+            smaller = removed(self._model, channels, selection, graphs=self._forms)
+            for number, one in enumerate(self._inputs):
                 with sized_on_the_way(smaller.model, smaller.sizes):
-                    failing = failing_operation(self._model, smaller.model, one)
-                if failing is not None:
-                    return failing
+                    count = operations_before_failure(smaller.model, one)
+                if count is not None:  # the last operation, if only shapes of outputs differ
+                    operations = self._traces[number].operations
+                    return operations[min(count, len(operations) - 1)]
         return None
 
 

@@ -15,7 +15,7 @@ from nncfx.graph.channel_entries import entries_of
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork, unwrap
 from nncfx.thinning.forward.arguments import Arguments
-from nncfx.thinning.forward.fx_graph import forward_graph
+from nncfx.thinning.forward.fx_graph import ForwardGraph, forward_graph
 from nncfx.thinning.forward.graph_form import exchange
 from nncfx.thinning.selection import Selection
 from nncfx.thinning.surgery import (
@@ -28,6 +28,7 @@ from nncfx.thinning.surgery import (
 )
 
 _NOTHING: Final[Mapping[str, torch.Tensor]] = MappingProxyType({})
+_NO_GRAPHS: Final[Mapping[str, ForwardGraph]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,6 +55,7 @@ def removed(
     channels: Channels,
     selection: Selection,
     baked: Mapping[str, torch.Tensor] = _NOTHING,
+    graphs: Mapping[str, ForwardGraph] = _NO_GRAPHS,
 ) -> Removal:
     """Return a copy of `model` without the groups of `selection`; `model` is not changed.
 
@@ -62,13 +64,14 @@ def removed(
         channels: its groups.
         selection: the groups to remove.
         baked: tensors that replace those of `model` in the copy, by name.
+        graphs: forwards of modules in `channels.forms` that are known already.
     """
     entries = entries_of(channels, selection.groups)
     smaller, sizes = copy_without(model, entries, baked)
     falls = _widths(channels, selection)
     forms: dict[str, Arguments] = {}
     for name, arguments in channels.forms.items():
-        form = forward_graph(model.get_submodule(name), arguments)
+        form = graphs.get(name) or forward_graph(model.get_submodule(name), arguments)
         values = {
             key: value - falls.pop((name, key))
             for key, value in form.literals.items()

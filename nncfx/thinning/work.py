@@ -11,7 +11,7 @@ from nncfx.graph.channels import Channels
 from nncfx.storage.models.module_walk import all_modules, all_tensors
 from nncfx.storage.models.narrow_attention import NarrowAttention
 from nncfx.targets import Alignment
-from nncfx.thinning.divergence import failing_operation, first_divergence
+from nncfx.thinning.divergence import first_divergence, operations_before_failure
 from nncfx.thinning.files.recipe import ThinRecipe, carry, recipes_of
 from nncfx.thinning.removal import Removal, removed, removed_in_place, shapes_removed
 from nncfx.thinning.result import ThinResult
@@ -91,8 +91,8 @@ class Work:
         plain = self.subject.plain
         trial = shapes_removed(plain, channels, selection)
         with sized_on_the_way(trial.model, trial.sizes):
-            fails = any(failing_operation(plain, trial.model, one) for one in self.inputs)
-            if fails and otherwise is not None:
+            counts = (operations_before_failure(trial.model, one) for one in self.inputs)
+            if any(one is not None for one in counts) and otherwise is not None:
                 return self.result_in_place(model, otherwise())
             if trial.entries and branches_on_training(plain):
                 check_training(plain, trial.model, self.inputs)

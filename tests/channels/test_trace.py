@@ -285,6 +285,24 @@ def test_analysing_twice_finds_the_same() -> None:
     assert str(analyze_channels(model, IMAGE)) == str(analyze_channels(model, IMAGE))
 
 
+class Asking(nn.Module):
+    """Computes one thing in training, and another in evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.stem(x).relu() if self.training else self.stem(x))
+
+
+def test_each_mode_runs_once_where_code_asks_for_it() -> None:
+    model, seen = Asking(), []
+    model.register_forward_pre_hook(lambda module, _: seen.append(module.training))
+    analyze_channels(model, torch.zeros(2, 3))
+    assert seen == [False, True]
+
+
 class Experts(nn.Module):
     """Tokens go to the expert that the first of their entries names."""
 

@@ -5,7 +5,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 
 import nncfx
 from nncfx.thinning import prunable_channels
@@ -79,6 +79,21 @@ def test_modules_of_one_class_become_graphs_together_however_many_there_are() ->
     result = nncfx.thin(model, ROWS, form="auto")
     assert result.model(ROWS).allclose(model(ROWS))
     assert {block.first.out_features for block in result.model[:-1]} == {4}
+
+
+def test_trials_trace_the_code_of_a_module_once_for_each_mode() -> None:
+    traced = []
+
+    class Traced(Halves):
+        """Tells when its code is written as a graph."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if isinstance(x, fx.Proxy):
+                traced.append(self.training)
+            return super().forward(x)
+
+    prunable_channels(nn.Sequential(Traced(), nn.Linear(3, 2)), ROWS, form="auto")
+    assert traced == [False, True]
 
 
 def test_parts_of_a_block_are_no_counterparts_though_their_names_have_numbers() -> None:

@@ -33,7 +33,7 @@ from torch.fx.experimental.proxy_tensor import (
 from torch.utils import _pytree as pytree
 from typing_extensions import override
 
-from nncfx.export.capture.inplace_operations import is_inplace, replace_inplace_operations
+from nncfx.export.capture.inplace_operations import replace_inplace_operations
 
 _Table: TypeAlias = dict[Any, Callable[..., Any]]
 
@@ -111,7 +111,8 @@ def _decomposed(program: ExportedProgram, table: _Table) -> ExportedProgram | No
     ):
         module = make_fx(interpreter.results, decomposition_table=explicit)(*values)
     graph = module.graph
-    if not _is_flat(graph) or any(map(is_inplace, graph.nodes)):
+    # some decompositions work in place, as does that of a mean over channels-last images
+    if not (_is_flat(graph) and replace_inplace_operations(graph)):
         return None
     _name_inputs(graph, [node.name for node in inputs])
     graph.eliminate_dead_code()

@@ -70,7 +70,8 @@ def _is_unseen(node: fx.Node, names: dict[int, list[fx.Node]], order: dict[fx.No
     storages = _storages(changed)
     if len(storages) != 1 or _storages(node) != storages:
         return False
-    if len({one.meta["val"].dtype for one in (node, *node.all_input_nodes)}) > 1:
+    values = [one.meta["val"] for one in (node, *node.all_input_nodes)]
+    if len({one.dtype for one in values if isinstance(one, torch.Tensor)}) > 1:
         return False
     place = order[node]
     others = [one for one in names[next(iter(storages))] if one is not changed]

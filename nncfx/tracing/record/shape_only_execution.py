@@ -46,7 +46,7 @@ _READERS: Final = frozenset(
         *("__array__", "__bool__", "__complex__", "__contains__", "__float__", "__format__"),
         *("__index__", "__int__", "__repr__", "allclose", "argwhere", "bincount", "equal"),
         *("is_nonzero", "item", "masked_select", "multinomial", "nonzero", "numpy", "one_hot"),
-        *("repeat_interleave", "tolist", "unique", "unique_consecutive"),
+        *("tolist", "unique", "unique_consecutive"),
     }
 )
 """Functions, named as in addresses, that pass values to Python or derive shapes from them."""
@@ -143,7 +143,7 @@ class Shortcut:
             made = self._by_shape(call)
             if made is not None:
                 return made
-            if call.name in _READERS or _selects_by_mask(call.name, call.args):
+            if call.name in _READERS or _is_sized_by_values(call):
                 raise ValuesNeeded
         return call.func(*call.args, **call.kwargs)
 
@@ -309,8 +309,11 @@ def _zeros(shape: torch.Tensor, device: torch.device) -> torch.Tensor:
     ).zero_()
 
 
-def _selects_by_mask(name: str, args: tuple[Any, ...]) -> bool:
-    """Return whether the shape of a call's result depends on the values of a mask."""
+def _is_sized_by_values(call: Invocation) -> bool:
+    """Return whether the shape of the result depends on the values of a mask or of counts."""
+    name, args = call.name, call.args
+    if name == "repeat_interleave":
+        return not isinstance((*args[1:], call.kwargs.get("repeats"))[0], int)
     if name == "where":
         return len(args) == 1
     if name != "__getitem__":

@@ -42,6 +42,14 @@ class _Input(nn.Module):
         return input.relu().flatten(1)
 
 
+class _Pooled(nn.Module):
+    """Averages channels-last images, whose mean torch gives its layout in place."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous(memory_format=torch.channels_last)
+        return F.adaptive_avg_pool2d(x.relu(), 1)
+
+
 def _called(program: ExportedProgram) -> list[str]:
     nodes = program.graph.nodes
     return [f"{one.op} {one.name} {one.target} {one.args} {one.kwargs}" for one in nodes]
@@ -65,27 +73,34 @@ def _both(model: nn.Module, axes: Any) -> tuple[ExportedProgram, ExportedProgram
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's own, as it copies
-@pytest.mark.parametrize("model", [_Block(), _Sized(), _Views(), _Input()])
+@pytest.mark.parametrize("model", [_Block(), _Sized(), _Views(), _Input(), _Pooled()])
 @pytest.mark.parametrize("is_open", [False, True])
 def test_equals_what_torch_makes(model: nn.Module, *, is_open: bool) -> None:
     quickly, slowly = _both(model, ({0: Dim("batch", min=2)},) if is_open else None)
     targets = [str(node.target) for node in quickly.graph.nodes]
     assert targets == [str(node.target) for node in slowly.graph.nodes]
     assert _modules(quickly) == _modules(slowly)
-    if not is_open:
-        # names of what follows an open axis count sizes that torch reads on the way
+    if not is_open and not isinstance(model, _Pooled):
+        # names of what follows an open axis count sizes that torch reads on the way, and what
+        # was in place keeps its name
         assert _called(quickly) == _called(slowly)
     x = torch.randn(2, 3, 4, 4)
     torch.testing.assert_close(quickly.module()(x), model(x), rtol=0, atol=1e-6)
 
 
-def test_only_runs_what_is_decomposed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("model", "left"), [(_Block(), "relu"), (_Pooled(), "as_strided")])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_only_runs_what_is_decomposed(
+    model: nn.Module, left: str, monkeypatch: pytest.MonkeyPatch, *, is_open: bool
+) -> None:
     monkeypatch.setattr(
         ExportedProgram, "run_decompositions", lambda *_: pytest.fail("torch has run it all")
     )
-    program = torch.export.export(_Block().eval(), (torch.randn(2, 3, 4, 4),))
+    axes = ({0: Dim("batch", min=2)},) if is_open else None
+    x = torch.randn(2, 3, 4, 4)
+    program = torch.export.export(model.eval(), (x,), dynamic_shapes=axes)
     table = dict(torch.export.default_decompositions().items())
     decomposed = QuicklyDecomposed.of(program).run_decompositions(table)
     names = [str(node.target) for node in decomposed.graph.nodes]
-    assert "aten.relu.default" in names
+    assert f"aten.{left}.default" in names
     assert "aten.linear.default" not in names

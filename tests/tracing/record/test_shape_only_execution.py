@@ -47,6 +47,8 @@ class Branching(nn.Module):
         lambda x: torch.masked_select(x, x > 0).shape[0],
         lambda x: torch.unique(x)[0].item(),
         lambda x: torch.equal(x, torch.ones_like(x)),
+        lambda x: x.repeat_interleave(x[:, 0].long(), dim=0).shape[0],
+        lambda x: torch.repeat_interleave(x[0].long()).shape[0],
         lambda x: list(range(x[0, 0].long()))
     ],
 )  # fmt: skip
@@ -66,13 +68,21 @@ def test_a_model_that_catches_exceptions_does_not_hide_that_a_value_was_needed()
     assert any(address.endswith("sigmoid_0") for address in addresses)
 
 
-def test_contractions_are_not_computed() -> None:
+@pytest.mark.parametrize(
+    "follow",
+    [
+        torch.relu,
+        lambda x: x.repeat_interleave(2, dim=1),
+        lambda x: torch.repeat_interleave(x, repeats=2),
+    ],
+)
+def test_contractions_are_not_computed(follow: Callable[[Tensor], Tensor]) -> None:
     seen = []
 
     def forward(m: Function, x: Tensor) -> Tensor:
         x = m.conv(x)
         seen.append(x)
-        return x.relu()
+        return follow(x)
 
     model = Function(forward, conv=nn.Conv2d(3, 8, 3, padding=1))
     trace_of_shapes(model, torch.rand(1, 3, 200, 200))
