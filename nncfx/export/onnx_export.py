@@ -40,6 +40,7 @@ from nncfx.export.capture.preparation import (
 )
 from nncfx.export.capture.program_checks import check_captured, quantizer_inputs
 from nncfx.export.capture.tensor_names import (
+    name_inputs,
     name_open_axes,
     name_outputs,
     names_of_outputs,
@@ -299,6 +300,7 @@ def _capture(
         raise as_export_error(error, model=type(model).__name__) from error
     if program is None:
         raise ExportError(f"torch.onnx.export returned nothing for {type(model).__name__}.")
+    name_inputs(program.model.graph)
     return program
 
 

@@ -36,6 +36,18 @@ def _key_text(key: object) -> str:
     return str(key)
 
 
+def name_inputs(graph: "ir.Graph") -> None:
+    """Give inputs that the model returns their names again, which torch gives to the outputs.
+
+    Such an output is a copy of the input, whose name then ends in "_orig".
+    """
+    for value in graph.outputs:
+        node, name = value.producer(), value.name
+        source = node.inputs[0] if node is not None and node.op_type == "Identity" else None
+        if source is not None and source.is_graph_input() and source.name == f"{name}_orig":
+            value.name, source.name = f"{name}_output", name
+
+
 def name_outputs(graph: "ir.Graph", names: list[str]) -> None:
     """Give outputs their `names`, except outputs that are inputs or would share a name."""
     taken = {value.name for value in graph.inputs}

@@ -66,3 +66,28 @@ def test_an_axis_is_called_like_the_one_it_equals_or_by_its_place(
                 # some steps of the outputs, which differ in the last place before rounding
                 tolerance = 0.1 if is_quantized else 1e-5
                 np.testing.assert_allclose(found, expected.detach().numpy(), atol=tolerance)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_an_input_that_is_returned_keeps_its_name(is_named: bool, tmp_path: Path) -> None:
+    """As models of audio and language return the mask that they are given."""
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> object:
+            y = self.layer(x) * mask
+            return {"y": y, "mask": mask} if is_named else (y, mask, mask)
+
+    model = Masked()
+    x, mask = torch.randn(2, 4), torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    file = export_onnx(model, tmp_path / "m.onnx", (x, mask), dynamic_axes={"mask": {0: "batch"}})
+    assert file.inputs == ("x", "mask")
+    assert file.outputs[:2] == (("y", "mask_output") if is_named else ("output_0", "output_1"))
+    with runtime_named("onnxruntime").build(file.path, BuildOptions(threads=1)) as session:
+        y, *others = session.run({"x": x, "mask": mask})
+    with torch.no_grad():
+        np.testing.assert_allclose(y, model.layer(x) * mask, atol=1e-6)
+    assert all(np.array_equal(one, mask) for one in others)
