@@ -50,9 +50,8 @@ class Checkout:
         environment = {**os.environ, "PYTHONPATH": str(folder.resolve())}
         command = [sys.executable, str(WORKER)]
         if counts is not None:
-            environment["NNCFX_COUNTS"] = counts
             tool = ("valgrind", "--tool=callgrind", "--instr-atstart=no")
-            command = [*tool, f"--callgrind-out-file={counts}/counts", *command]
+            command = [*tool, f"--callgrind-out-file={counts}/counts", *command, counts]
         self._process = subprocess.Popen(  # noqa: S603 (a script of ours)
             command,
             stdin=subprocess.PIPE,

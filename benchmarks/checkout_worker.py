@@ -29,9 +29,6 @@ from nncfx.quantization import QuantizeOptions, RangeRequest, quantize_weights
 from nncfx.schemes import group_scores, keep_groups, zero_groups
 from nncfx.thinning import thin
 
-COUNTS_FOLDER = "NNCFX_COUNTS"
-"""The variable that names the folder of callgrind's files."""
-
 
 def network(name: str) -> tuple[Any, Any]:
     """Return a network of a zoo in evaluation mode, always the same weights, and its inputs."""
@@ -125,7 +122,10 @@ def timed(name: str, step: str) -> dict[str, Any]:
 
 
 def counted(name: str, step: str) -> dict[str, Any]:
-    """Return the instructions of one step on a network; this process runs under callgrind."""
+    """Return the instructions of one step on a network.
+
+    This process runs under callgrind, which writes to the folder that its argument names.
+    """
     with prepared(name, step) as work:
         for _ in range(3):  # Python rewrites code that runs often
             work()
@@ -134,7 +134,7 @@ def counted(name: str, step: str) -> dict[str, Any]:
         control("--instr=on")
         work()
         control("--instr=off")
-    folder = Path(os.environ[COUNTS_FOLDER])
+    folder = Path(sys.argv[1])
     for old in folder.iterdir():
         old.unlink()
     control("--dump")

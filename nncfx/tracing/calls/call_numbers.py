@@ -49,12 +49,13 @@ _PASSES_ALL: Final = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 """Flags of the code of a function that takes any arguments."""
 
 _LINES: Final[dict[int, tuple[CodeType, dict[int, int]]]] = {}
-"""Lines by the last instruction, and their code, by its `id`; that stays its own while it is here.
+"""By the `id` of code: the code, kept so that no other gets its `id`, and lines by instruction.
 
-A frame searches all lines of its code each time.
+`frame.f_lineno` searches all lines of its code each time.
 """
 
 _CODE_LIMIT: Final = 10_000
+"""Number of code objects in `_LINES` at which it is emptied."""
 
 _CALLS: Final[ContextVar[_Calls | None]] = ContextVar("_CALLS", default=None)
 

@@ -21,12 +21,12 @@ class KeptResults:
     def __init__(self) -> None:
         """Create a note of no such tensor."""
         self.is_found = False
-        self._known: dict[int, bool] = {}
+        self._known: dict[CodeType, bool] = {}
 
     def see(self, frame: FrameType | None, outermost: FrameType | CodeType) -> None:
         """Look at the functions that run from `outermost` to `frame`, which creates a tensor."""
         while frame is not None and frame is not outermost and not self.is_found:
-            code = id(frame.f_code)
+            code = frame.f_code
             if code not in self._known:
                 self._known[code] = _is_kept(frame)
             self.is_found = self._known[code]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final, TypeVar, final
 
 import torch
@@ -58,8 +59,7 @@ class OriginalValues:
 
         Their values are saved for `undo`.
         """
-        is_in_place = changes_its_first(name) or kwargs.get("inplace")
-        written = args[0] if args and is_in_place else kwargs.get("out")
+        written = args[0] if args and changes_its_first(name, kwargs) else kwargs.get("out")
         return [] if written is None else self.hold(tensors_in(written))  # or a list of them
 
     def hold(self, written: Iterable[torch.Tensor]) -> list[torch.Tensor]:
@@ -117,13 +117,19 @@ class WatchedWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
 _NO_CHANGE: Final = frozenset(["__index__", "__int__", "__invert__"])
 
 
-@cache
-def changes_its_first(name: str) -> bool:
-    """Return whether `name` is that of a torch function that changes its first argument.
+def changes_its_first(name: str, kwargs: Mapping[str, Any] = MappingProxyType({})) -> bool:
+    """Return whether a call of torch's function `name` with `kwargs` changes its first argument.
 
     >>> [changes_its_first(one) for one in ("copy_", "__iadd__", "__setitem__", "__add__", "add")]
     [True, True, True, False, False]
+    >>> changes_its_first("hardtanh", {"inplace": True})
+    True
     """
+    return _is_of_change(name) or bool(kwargs.get("inplace"))
+
+
+@cache
+def _is_of_change(name: str) -> bool:
     is_in_place = name.startswith("__i") and name not in _NO_CHANGE
     is_private = name.startswith("__")
     return is_in_place or name == "__setitem__" or (name.endswith("_") and not is_private)

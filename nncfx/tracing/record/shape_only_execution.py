@@ -98,7 +98,7 @@ class Shortcut:
     def __init__(self, without_values: Collection[int] = ()) -> None:
         self.without_values = without_values
         self._derived = TensorTable[bool]()
-        # what is computed from nothing; a plain dict, since every call looks here
+        # what code makes without inputs and parameters; a plain dict, as every call looks here
         self._constants: dict[int, ref[torch.Tensor]] = {}
         self._has_skipped = False
         # results that were not computed, which share no memory with other tensors
@@ -153,7 +153,7 @@ class Shortcut:
         if func in _NORMS and _keeps_shape(call):
             return self._like(inputs[0])
         if func in _ACTIVATIONS and inputs[0] in self._void:
-            is_in_place = call.kwargs.get("inplace") or changes_its_first(call.name)
+            is_in_place = changes_its_first(call.name, call.kwargs)
             return inputs[0] if is_in_place else self._like(inputs[0])
         if call.name in _ARITHMETIC and inputs[0] in self._void and _is_alike(call):
             return inputs[0] if changes_its_first(call.name) else self._like(inputs[0])

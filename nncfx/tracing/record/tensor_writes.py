@@ -82,7 +82,7 @@ class _Writes:
 
     def on_call(self, call: TracedCall) -> None:
         """Record in-place changes, which torch does not count if made through `data`."""
-        if not (changes_its_first(spelling(call.func)) or "out" in call.kwargs):
+        if not (changes_its_first(spelling(call.func), call.kwargs) or "out" in call.kwargs):
             return  # x.to(x.dtype) returns x too
         for tensor in call.produced or call.operands[:1]:
             if any(tensor is one for one in call.operands) and tensor.layout == torch.strided:

@@ -29,12 +29,12 @@ class Trace:
     Attributes:
         graph: The graph.
         wiring: Where its operations are.
-        is_first: Whether functions kept results, so that later forwards make fewer calls.
+        fills_caches: Whether functions kept results, so that later forwards make fewer calls.
     """
 
     graph: NNCFGraph
     wiring: Wiring
-    is_first: bool = field(default=False, compare=False)
+    fills_caches: bool = field(default=False, compare=False)
 
 
 def trace(
@@ -87,7 +87,7 @@ def _numbered(
 ) -> tuple[Trace, CallNumbers]:
     numbers = CallNumbers(known)
     made = trace_with_wiring(model, inputs, shortcut=shortcut, numbers=numbers)
-    if made.is_first:
+    if made.fills_caches:  # a second trace sees what all later forwards do
         numbers = CallNumbers(known)
         made = trace_with_wiring(model, inputs, shortcut=shortcut, numbers=numbers)
     return made, numbers
