@@ -19,7 +19,7 @@ from nncfx.tracing import ExampleInputs, Priority, WeightSite
 from nncfx.tracing.calls.inputs import own_tensors
 from nncfx.tracing.calls.preservation import preserved, without_keeping
 from nncfx.tracing.hooks.dynamic_class import change_class, spec_of
-from nncfx.tracing.record.original_values import OriginalValues, WatchedWrites
+from nncfx.tracing.record.parameter_writes import ParameterWrites, WatchedWrites
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def inferring(model: nn.Module) -> Iterator[WatchedWrites]:
     is yielded: some models write once, guarded by a flag that is restored. Export in this block.
     """
     with torch.no_grad(), without_keeping(model) as modules, preserved(model):
-        writes = OriginalValues(modules)
+        writes = ParameterWrites(modules)
         try:
             yield WatchedWrites(writes)
         finally:

@@ -18,17 +18,16 @@ from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.call_numbers import CallNumbers, Site, call_site
 from nncfx.tracing.calls.composite_functions import COMPOSITE, composite_apart
 from nncfx.tracing.calls.function_names import Kind, kind, spelling
-from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs, as_call
+from nncfx.tracing.calls.inputs import INPUT_FORMS, ExampleInputs, as_call, own_tensors
 from nncfx.tracing.calls.module_stack import Frame, ModuleStack
 from nncfx.tracing.calls.no_trace import is_left_out
 from nncfx.tracing.calls.preservation import unchanged, without_collections
 from nncfx.tracing.calls.tensors import tensors_in
 from nncfx.tracing.record.kept_results import KeptResults
 from nncfx.tracing.record.meta_weights import with_values, zeros_for_meta
-from nncfx.tracing.record.original_values import OriginalValues
+from nncfx.tracing.record.parameter_writes import ParameterWrites
 from nncfx.tracing.record.shape_only_execution import Invocation, Shortcut, ValuesNeeded
 
-C = TypeVar("C")
 R = TypeVar("R")
 
 
@@ -144,14 +143,10 @@ def forward(
 ) -> None:
     """Run `model` once under `mode` without changing it; arguments as for `trace`."""
     require_whole(model, "traced", is_only_run=True, modules=mode.stack.named_modules)
-    given = as_call(example_inputs)
+    args, kwargs = own_tensors(as_call(example_inputs))
     if mode.is_by_shapes:
-        given = with_values(model, given)
-    with (
-        torch.no_grad(),
-        unchanged(model, train=train) as modules,
-        mode.without_writes(modules, given) as (args, kwargs),
-    ):
+        args, kwargs = with_values(model, (args, kwargs))
+    with torch.no_grad(), unchanged(model, train=train) as modules, mode.without_writes(modules):
         for tensor in tensors_in((args, kwargs)):
             mode.take_input(tensor)
         listening = mode.stack.listening()
@@ -233,21 +228,17 @@ class CallMode(TorchFunctionMode):
         self._shortcut = shortcut
         self._sizes = [one for one in observers if isinstance(one, SizeObserver)]
         self._numbers = CallNumbers() if numbers is None else numbers
-        self._originals: OriginalValues | None = None
+        self._writes: ParameterWrites | None = None
 
     @contextmanager
-    def without_writes(self, modules: Iterable[nn.Module], call: C) -> Iterator[C]:
-        """Restore on exit what calls change of the tensors in `call` and of `modules`' parameters.
-
-        Yields:
-            The arguments of the forward, in tensors of its own.
-        """
-        self._originals = OriginalValues(modules)
+    def without_writes(self, modules: Iterable[nn.Module]) -> Iterator[None]:
+        """Restore on exit the values of the parameters of `modules` that calls change."""
+        self._writes = ParameterWrites(modules)
         try:
-            yield self._originals.lend(call)
+            yield
         finally:
-            self._originals.undo()
-            self._originals = None
+            self._writes.undo()
+            self._writes = None
 
     @property
     def is_by_shapes(self) -> bool:
@@ -293,7 +284,7 @@ class CallMode(TorchFunctionMode):
         inputs = tensors_in((args, kwargs) if kwargs else args)
         infos = self._described(inputs)
         name = spelling(func, kwargs)
-        written = self._originals.expect(name, args, kwargs) if self._originals is not None else ()
+        written = self._writes.expect(name, args, kwargs) if self._writes is not None else ()
         result = self._run(Invocation(func, name, args, kwargs, inputs))
         # an assignment to elements returns None and changes its first argument
         results = tensors_in(result)

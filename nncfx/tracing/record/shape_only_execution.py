@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from nncfx.operators import ROWS, functions_of
 from nncfx.tracing.calls.tensor_table import TensorTable
 from nncfx.tracing.calls.tensors import replaced, tensors_in
-from nncfx.tracing.record.original_values import changes_its_first
+from nncfx.tracing.record.parameter_writes import changes_its_first
 
 _CONTRACTIONS: Final = frozenset(
     function

@@ -10,7 +10,7 @@ from nncfx.storage.models.module_walk import all_tensors
 from nncfx.tracing.calls.function_names import spelling
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.record.function_mode import TracedCall, watch_shapes
-from nncfx.tracing.record.original_values import changes_its_first, memory_of
+from nncfx.tracing.record.parameter_writes import changes_its_first, memory_of
 
 _Held: TypeAlias = tuple[int, int, int]
 """Identity of a tensor and of its memory, and torch's count of changes."""

@@ -1,24 +1,21 @@
-"""Restore parameters and inputs that a traced forward writes to."""
+"""Restore parameters that a traced forward writes to."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, final
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
 from nncfx.tracing.calls.tensors import tensors_in
 
-C = TypeVar("C")
-
 
 @final
-class OriginalValues:
-    """The original values of parameters and inputs that a forward changes in place.
+class ParameterWrites:
+    """The original values of parameters that a forward changes in place.
 
     Layers that initialize themselves in their first training forward do that, such as ActNorm of
     Glow; they would write values of the example inputs, and torch does not count changes through
@@ -36,26 +33,10 @@ class OriginalValues:
         self._before: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._held: set[int] = set()
 
-    def lend(self, call: C) -> C:
-        """Return arguments of a forward with tensors of their own, in the memory of the given.
-
-        Those that share memory, or cannot be written to like any other, are copied.
-        """
-        lent: C = pytree.tree_map_only(torch.Tensor, self._lent, call)
-        return lent
-
-    def _lent(self, tensor: torch.Tensor) -> torch.Tensor:
-        memory = memory_of(tensor)
-        if not memory or memory in self._owners or not _is_plain(tensor):
-            return tensor.clone()
-        lent = tensor.data
-        self._owners[memory] = [lent]
-        return lent
-
     def expect(
         self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> list[torch.Tensor]:
-        """Return the parameters and inputs that a call of torch's function `name` will change.
+        """Return the parameters that a call of torch's function `name` will change.
 
         Their values are saved for `undo`.
         """
@@ -63,7 +44,7 @@ class OriginalValues:
         return [] if written is None else self.hold(tensors_in(written))  # or a list of them
 
     def hold(self, written: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-        """Save the values of what shares memory with `written`; return these tensors."""
+        """Save the values of the parameters that share memory with `written`; return these."""
         changed: list[torch.Tensor] = []
         for tensor in written:
             memory = memory_of(tensor)
@@ -79,7 +60,7 @@ class OriginalValues:
         return memory_of(tensor) in self._held
 
     def undo(self) -> None:
-        """Restore the saved values."""
+        """Restore the saved values of the parameters."""
         for one, values in self._before:
             one.copy_(values)
         self._before.clear()
@@ -98,7 +79,7 @@ class WatchedWrites(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
 
     supports_higher_order_operators = True
 
-    def __init__(self, writes: OriginalValues) -> None:
+    def __init__(self, writes: ParameterWrites) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.writes = writes
 
@@ -133,13 +114,6 @@ def _is_of_change(name: str) -> bool:
     is_in_place = name.startswith("__i") and name not in _NO_CHANGE
     is_private = name.startswith("__")
     return is_in_place or name == "__setitem__" or (name.endswith("_") and not is_private)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether a forward can write to `tensor.data` as it can to a copy of `tensor`."""
-    is_alike = type(tensor) is torch.Tensor and tensor.layout == torch.strided
-    is_fixed = tensor.is_meta or tensor.requires_grad or tensor.is_inference()
-    return is_alike and not is_fixed and tensor.is_contiguous()
 
 
 def memory_of(tensor: torch.Tensor) -> int:

@@ -75,6 +75,11 @@ def test_looking_at_channels_does_not_set_up_a_layer() -> None:
     assert all(torch.equal(after[name], one) for name, one in before.items())
 
 
+def tripled(x: Tensor) -> Tensor:
+    """Return `x`, times three."""
+    return x.mul_(3)
+
+
 class Changed(nn.Module):
     """Writes to its first input, then adds the second."""
 
@@ -96,6 +101,7 @@ INPUT_WRITES: dict[str, Callable[[Tensor], object]] = {
     "out": lambda x: torch.neg(x, out=x),
     "several": lambda x: torch._foreach_neg_([x]),
     "shape": lambda x: x.t_(),
+    "scripted": torch.jit.script(tripled),  # which no mode is told of
 }
 
 
