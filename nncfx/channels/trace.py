@@ -20,7 +20,7 @@ from nncfx.errors import GraphError, TracingError
 from nncfx.graph.channels import Channels
 from nncfx.graph.union_find import Ids
 from nncfx.operators import functions_of, operator_of
-from nncfx.storage.models.module_walk import all_modules, all_tensors, first_names, named_modules
+from nncfx.storage.models.module_walk import all_modules, all_tensors, first_names
 from nncfx.tracing.calls.function_names import spelling
 from nncfx.tracing.calls.inputs import ExampleInputs
 from nncfx.tracing.calls.module_stack import ModuleStack
@@ -30,6 +30,7 @@ from nncfx.tracing.hooks.dynamic_class import HookedModule
 from nncfx.tracing.hooks.installation import unhooked
 from nncfx.tracing.record.function_mode import (
     CallMode,
+    Modules,
     SizeObserver,
     TracedCall,
     by_shapes,
@@ -259,14 +260,14 @@ def _followed(
     Tensors that the code of `callers` handles keep their channels, for the given reasons.
     """
 
-    def attempt(shortcut: Shortcut | None) -> ChannelObserver:
+    def attempt(shortcut: Shortcut | None, modules: Modules) -> ChannelObserver:
         observer = ChannelObserver(fixed, living=living)
         with named_integers(model, observer.counted), passed_around(model, callers, observer.keep):
             for number, (inputs, train) in enumerate(paths):
                 observer.begin(number)
                 quick = shortcut and Shortcut(shortcut.without_values)
-                names = first_names(model)
-                mode = CallMode(ModuleStack(model, named_modules(model)), names, [observer], quick)
+                names = first_names(modules)
+                mode = CallMode(ModuleStack(model, modules), names, [observer], quick)
                 forward(model, inputs, mode, train=train)
         return observer
 

@@ -1,5 +1,6 @@
 """List the modules of a model and their tensors in one pass each."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -67,10 +68,10 @@ def all_tensors(
     return found
 
 
-def first_names(model: nn.Module) -> dict[int, str]:
-    """Return the first name of every parameter and buffer, by `id`."""
+def first_names(modules: Iterable[tuple[str, nn.Module]]) -> dict[int, str]:
+    """Return the first name of every parameter and buffer of `named_modules`, by `id`."""
     names: dict[int, str] = {}
-    for name, module in named_modules(model):
+    for name, module in modules:
         for table in (module._parameters, module._buffers):  # noqa: SLF001 (as torch's own walk)
             for key, tensor in table.items():
                 if tensor is not None:

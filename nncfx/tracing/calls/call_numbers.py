@@ -129,22 +129,23 @@ class CallNumbers:
     """
 
     def __init__(self, known: "CallNumbers | None" = None) -> None:
-        self._of_calls: dict[Hashable, list[int]] = {}
+        self._made: list[tuple[Hashable, int]] = []
         self._given: Counts = {}
+        # what `known` assigned to calls that were not made again so far, the next number last
         self._left: dict[Hashable, list[int]] = {}
         if known is not None:
-            every = known._of_calls.items()  # noqa: SLF001 (of this class)
-            self._of_calls = {call: list(numbers) for call, numbers in every}
-            self._left = {call: numbers[::-1] for call, numbers in every}
+            self._made += known._made  # noqa: SLF001 (of this class)
             self._given |= known._given  # noqa: SLF001 (as above)
+        for call, number in reversed(self._made):
+            self._left.setdefault(call, []).append(number)
 
     def number(self, scope: str, function: str, site: Site) -> int:
         """Return the number of the next call of `function` at `site` in `scope`."""
         call = (scope, function, site)
-        if left := self._left.get(call):
+        if self._left and (left := self._left.get(call)):
             return left.pop()
         number = next_number(self._given, (scope, function))
-        self._of_calls.setdefault(call, []).append(number)
+        self._made.append((call, number))
         return number
 
 

@@ -8,6 +8,7 @@ identity, to NNCF's names; other functions keep their own names. Torch reports `
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -95,6 +96,7 @@ def spelling(func: Callable[..., Any], kwargs: Mapping[str, Any] | None = None) 
     return str(getter.__name__)
 
 
+@cache
 def kind(name: str) -> str:
     """Return the `Kind` of calls of a function named `name`.
 

@@ -4,7 +4,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
@@ -27,6 +27,9 @@ from nncfx.tracing.record.kept_results import KeptResults
 from nncfx.tracing.record.meta_weights import with_values, zeros_for_meta
 from nncfx.tracing.record.parameter_writes import ParameterWrites
 from nncfx.tracing.record.shape_only_execution import Invocation, Shortcut, ValuesNeeded
+
+Modules: TypeAlias = Sequence[tuple[str, nn.Module]]
+"""The modules of a model, under every name."""
 
 R = TypeVar("R")
 
@@ -115,16 +118,17 @@ def watch_shapes(
         TracingError: the model rejects the inputs, or returns no tensor.
     """
 
-    def watched(shortcut: Shortcut | None) -> None:
-        stack = ModuleStack(model, named_modules(model))
-        mode = CallMode(stack, first_names(model), observers(), shortcut)
+    def watched(shortcut: Shortcut | None, modules: Modules) -> None:
+        mode = CallMode(ModuleStack(model, modules), first_names(modules), observers(), shortcut)
         forward(model, example_inputs, mode, train=train)
 
     by_shapes(model, example_inputs, watched)
 
 
 def by_shapes(
-    model: nn.Module, example_inputs: ExampleInputs, attempt: Callable[[Shortcut | None], R]
+    model: nn.Module,
+    example_inputs: ExampleInputs,
+    attempt: Callable[[Shortcut | None, Modules], R],
 ) -> R:
     """Return the result of `attempt` for a forward that takes a fraction of the usual time.
 
@@ -132,10 +136,12 @@ def by_shapes(
     the model would keep for later forwards are dropped. Weights on "meta" are replaced by zeros.
     """
     as_call(example_inputs)
-    with suppress(TracingError, ValuesNeeded), zeros_for_meta(model) as without_values:
-        return attempt(Shortcut(without_values))
+    modules = named_modules(model)
+    zeros = zeros_for_meta(module for _, module in modules)
+    with suppress(TracingError, ValuesNeeded), zeros as without_values:
+        return attempt(Shortcut(without_values), modules)
     # zeros may cause errors; if the inputs are at fault, the error recurs with values
-    return attempt(None)
+    return attempt(None, modules)
 
 
 def forward(
@@ -229,6 +235,8 @@ class CallMode(TorchFunctionMode):
         self._sizes = [one for one in observers if isinstance(one, SizeObserver)]
         self._numbers = CallNumbers() if numbers is None else numbers
         self._writes: ParameterWrites | None = None
+        # returns the information on operands that `_drawn` needs, before the call changes them
+        self._described: Callable[[Sequence[torch.Tensor]], tuple[TensorInfo, ...]] = _undescribed
 
     @contextmanager
     def without_writes(self, modules: Iterable[nn.Module]) -> Iterator[None]:
@@ -255,11 +263,6 @@ class CallMode(TorchFunctionMode):
         for observer in self._observers:
             observer.on_output(tensor)
 
-    def _described(self, inputs: Sequence[torch.Tensor]) -> tuple[TensorInfo, ...]:
-        """Return the information on operands that `_drawn` needs, before the call changes them."""
-        del inputs
-        return ()
-
     def _data_set(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
         """Record that `tensor` now holds `data`."""
 
@@ -281,7 +284,7 @@ class CallMode(TorchFunctionMode):
         if func is COMPOSITE:
             with self:
                 return composite_apart(*args, **kwargs)
-        inputs = tensors_in((args, kwargs) if kwargs else args)
+        inputs = tensors_in((*args, *kwargs.values()) if kwargs else args)
         infos = self._described(inputs)
         name = spelling(func, kwargs)
         written = self._writes.expect(name, args, kwargs) if self._writes is not None else ()
@@ -340,6 +343,11 @@ class CallMode(TorchFunctionMode):
         equation = str(args[0]) if name == "einsum" else ""
         fill = _fill(*args, **kwargs) if name == "pad" else 0.0
         return Spot(what, name, site, number, f"{scope}/{name}_{number}", equation, fill)
+
+
+def _undescribed(inputs: object) -> tuple[()]:
+    del inputs
+    return ()
 
 
 def _fill(

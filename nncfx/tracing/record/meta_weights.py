@@ -1,7 +1,7 @@
 """Run models whose weights have no values yet, with zeros that take no memory."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from nncfx.storage.models.module_walk import all_modules, all_tensors
+from nncfx.storage.models.module_walk import all_tensors
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 
 
 @contextmanager
-def zeros_for_meta(model: nn.Module) -> Iterator[frozenset[int]]:
+def zeros_for_meta(modules: Iterable[nn.Module]) -> Iterator[frozenset[int]]:
     """Replace parameters and buffers on "meta" by zeros within the context.
 
     The operating system allocates memory for zeros only when they are written to. Tensors that
@@ -22,14 +22,14 @@ def zeros_for_meta(model: nn.Module) -> Iterator[frozenset[int]]:
     share stay shared; tensors of special types stay on "meta".
 
     Args:
-        model: any module.
+        modules: those of a model, once or under every name.
 
     Yields:
         `id`s of the zeros.
     """
     before: list[tuple[dict[str, Any], dict[str, Any]]] = []
     made: dict[int, torch.Tensor] = {}
-    for _, module in all_modules(model):
+    for module in modules:
         tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)  # noqa: SLF001 (as torch's own walk)
         for table in filter(None, tables):  # most modules have none
             empty = {key: one for key, one in table.items() if one is not None and _is_empty(one)}

@@ -18,7 +18,14 @@ from nncfx.tracing.calls.module_stack import Frame, ModuleStack, Wiring
 from nncfx.tracing.calls.tensors import Describer
 from nncfx.tracing.record.attribute_reads import AttributeReads
 from nncfx.tracing.record.dataflow import Dataflow
-from nncfx.tracing.record.function_mode import CallMode, Observer, Spot, by_shapes, forward
+from nncfx.tracing.record.function_mode import (
+    CallMode,
+    Modules,
+    Observer,
+    Spot,
+    by_shapes,
+    forward,
+)
 from nncfx.tracing.record.shape_only_execution import Shortcut
 
 
@@ -83,13 +90,19 @@ def traces_of_shapes(model: nn.Module, several: Iterable[ExampleInputs]) -> list
 
 
 def _numbered(
-    model: nn.Module, inputs: ExampleInputs, known: CallNumbers, shortcut: Shortcut | None
+    model: nn.Module,
+    inputs: ExampleInputs,
+    known: CallNumbers,
+    shortcut: Shortcut | None,
+    modules: Modules,
 ) -> tuple[Trace, CallNumbers]:
     numbers = CallNumbers(known)
-    made = trace_with_wiring(model, inputs, shortcut=shortcut, numbers=numbers)
+    stack = ModuleStack(model, modules)
+    made = _traced(model, inputs, _GraphMode(stack, shortcut=shortcut, numbers=numbers))
     if made.fills_caches:  # a second trace sees what all later forwards do
         numbers = CallNumbers(known)
-        made = trace_with_wiring(model, inputs, shortcut=shortcut, numbers=numbers)
+        stack = ModuleStack(model, modules)
+        made = _traced(model, inputs, _GraphMode(stack, shortcut=shortcut, numbers=numbers))
     return made, numbers
 
 
@@ -99,14 +112,16 @@ def trace_with_wiring(
     observers: Sequence[Observer] = (),
     *,
     train: bool = False,
-    shortcut: Shortcut | None = None,
-    numbers: CallNumbers | None = None,
 ) -> Trace:
     """Return the graph of `trace`, and the wiring of its operations."""
-    modules = named_modules(model)
-    stack = ModuleStack(model, modules)
-    mode = _GraphMode(stack, Dataflow(modules), observers, shortcut, numbers)
-    reads = AttributeReads(modules)
+    mode = _GraphMode(ModuleStack(model, named_modules(model)), observers)
+    return _traced(model, example_inputs, mode, train=train)
+
+
+def _traced(
+    model: nn.Module, example_inputs: ExampleInputs, mode: "_GraphMode", *, train: bool = False
+) -> Trace:
+    reads = AttributeReads(mode.stack.named_modules)
     with reads.noted():
         forward(model, example_inputs, mode, train=train)
     graph = mode.flow.graph()
@@ -122,14 +137,13 @@ class _GraphMode(CallMode):
     def __init__(
         self,
         stack: ModuleStack,
-        flow: Dataflow,
-        observers: Sequence[Observer],
-        shortcut: Shortcut | None,
-        numbers: CallNumbers | None,
+        observers: Sequence[Observer] = (),
+        shortcut: Shortcut | None = None,
+        numbers: CallNumbers | None = None,
     ) -> None:
-        self.flow = flow
-        super().__init__(stack, flow.parameter_names, observers, shortcut, numbers)
-        self._describe = Describer()
+        self.flow = Dataflow(stack.named_modules)
+        super().__init__(stack, self.flow.parameter_names, observers, shortcut, numbers)
+        self._described = Describer()
 
     @override
     def take_input(self, tensor: torch.Tensor) -> None:
@@ -140,10 +154,6 @@ class _GraphMode(CallMode):
     def take_output(self, tensor: torch.Tensor) -> None:
         self.flow.add_output(tensor)
         super().take_output(tensor)
-
-    @override
-    def _described(self, inputs: Sequence[torch.Tensor]) -> tuple[TensorInfo, ...]:
-        return self._describe(inputs)
 
     @override
     def _data_set(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
@@ -169,7 +179,7 @@ class _GraphMode(CallMode):
                 module=frame.module,
                 module_type=frame.module_class.__name__,
                 inputs=infos,
-                outputs=self._describe(produced),
+                outputs=self._described(produced),
                 parameters=self.flow.parameters_of(origins, frame.module),
                 equation=spot.equation,
                 fill=spot.fill,

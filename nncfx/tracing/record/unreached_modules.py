@@ -34,14 +34,15 @@ def unreached(model: nn.Module, read: Collection[str]) -> dict[str, str | None]:
         read: the parameters that were read, by their first names.
     """
     parameters = all_tensors(model, "_parameters")
-    first = first_names(model)
+    every = all_modules(model, every_name=True)
+    first = first_names(every)
     unread = [
         name for name, one in parameters.items() if one.numel() and first[id(one)] not in read
     ]
     if not unread:
         return {}
     alive = {around for name in parameters.keys() - set(unread) for around in _around(name)}
-    modules = dict(all_modules(model, every_name=True))
+    modules = dict(every)
     found: dict[str, str | None] = {}
     for name in unread:
         top = next((one for one in _around(name) if one not in alive), name)

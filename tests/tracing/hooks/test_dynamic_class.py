@@ -52,7 +52,9 @@ def test_restoring_gives_the_original_class_back() -> None:
     assert type(layer) is nn.Linear
 
 
-def test_a_class_nobody_uses_is_forgotten() -> None:
+def local() -> tuple[nn.Module, weakref.ref[type]]:
+    """Return a module of a class of its own that had hooks, and its class of that time."""
+
     class Local(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x
@@ -62,6 +64,20 @@ def test_a_class_nobody_uses_is_forgotten() -> None:
     made = weakref.ref(type(module))
     restore_class(module)
     gc.collect()
+    return module, made
+
+
+def test_another_copy_of_a_model_gets_the_same_class() -> None:
+    module, made = local()
+    again = copy.deepcopy(module)
+    change_class(again, ClassSpec(type(module), HookedModule))
+    assert type(again) is made()
+
+
+def test_a_class_nobody_uses_is_forgotten_after_others() -> None:
+    _, made = local()
+    for _ in range(64):
+        local()
     assert made() is None
 
 

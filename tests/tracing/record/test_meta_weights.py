@@ -50,7 +50,7 @@ def test_shared_tensors_stay_shared_and_come_back_as_they_were() -> None:
         model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
     model[2].weight = model[0].weight
     before = model.state_dict(keep_vars=True)
-    with zeros_for_meta(model):
+    with zeros_for_meta(model.modules()):
         assert model[2].weight is model[0].weight
         assert not model[0].weight.any()
         assert model(torch.ones(2, 3)).shape == (2, 3)
