@@ -18,6 +18,7 @@ from nncfx.integrations.loop_compression import LoopCompression, Tracker, compre
 from nncfx.quantization.ranges.calibration import first_examples
 from nncfx.storage.formats.whole_file import writing
 from nncfx.tracing import run
+from nncfx.tracing.calls.devices import on_device
 from nncfx.tracing.hooks.store import STORE
 from nncfx.training import create_compressed_model
 
@@ -307,12 +308,8 @@ def _is_scaled(trainer: Trainer, num_items_in_batch: object) -> bool:
 
 
 def _batches(trainer: Trainer) -> Iterator[_Batch]:
-    device = trainer.args.device
     for batch in trainer.get_train_dataloader():
-        yield {
-            name: one.to(device) if isinstance(one, torch.Tensor) else one
-            for name, one in batch.items()
-        }
+        yield on_device(trainer.args.device, dict(batch))
 
 
 def _as_taken(
