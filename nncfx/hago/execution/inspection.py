@@ -9,12 +9,12 @@ from typing_extensions import override
 
 from nncfx.hago.execution.realization import QuantizedGraph
 from nncfx.hago.execution.simulation import SimulatedGraph, simulate_quantize
-from nncfx.hago.graph.model_copies import plain_copy
 from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.strategy.edge_plan import Plan
-from nncfx.network import NNCFNetwork, wrap
+from nncfx.network import NNCFNetwork
 from nncfx.quantization.ranges.observation import Note, probing
 from nncfx.tracing import ExampleInputs, PostSite, Site, run
+from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.hooks.spelled_functions import is_known_function
 
 _BAR: Final = 30
@@ -113,7 +113,7 @@ def inspect_plan(
 
 def real_outputs(graph: QuantGraph, inputs: ExampleInputs) -> dict[str, Tensor]:
     """Return the outputs in floats of all operations that can have hooks, by address."""
-    model = wrap(plain_copy(graph.model), graph.example_inputs)
+    model = copy_of(graph.model)
     return _recorded(model, graph, model, inputs)
 
 
