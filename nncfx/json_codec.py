@@ -84,7 +84,7 @@ def encode(value: object, *, omit: Literal["none", "defaults"] | None = None) ->
             field.name: encode(item, omit=omit)
             for field, item in pairs
             if not (omit == "none" and item is None)
-            and not (omit == "defaults" and _is_default(field, item))
+            and not (omit == "defaults" and is_default(field, item))
         }
     if isinstance(value, Mapping):
         return {str(key): encode(item, omit=omit) for key, item in value.items()}
@@ -263,7 +263,8 @@ def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
     }
 
 
-def _is_default(field: "dataclasses.Field[Any]", value: object) -> bool:
+def is_default(field: "dataclasses.Field[Any]", value: object) -> bool:
+    """Return whether `value` is the default of `field`."""
     if field.default_factory is not dataclasses.MISSING:
         return bool(field.default_factory() == value)
     return field.default is not dataclasses.MISSING and bool(field.default == value)

@@ -20,6 +20,7 @@ from nncfx.network import NNCFNetwork, inputs_for, unwrap
 from nncfx.runtimes import LatencyTable, Variant, measured_table, read_table
 from nncfx.schemes import keep_groups
 from nncfx.schemes.masks.alignment import alignments_of, resolve_alignment
+from nncfx.schemes.masks.exact_masks import removed_groups
 from nncfx.storage.formats.whole_file import read_text
 from nncfx.targets import TARGETS, Alignment
 from nncfx.thinning.removal import Removal, removed
@@ -169,7 +170,7 @@ class PredictedCosts:
         self._channels, self._table = channels, table
         self._known: dict[tuple[int, ...], float] = {}
         self._dense_ms = self._predicted(
-            [torch.ones(one.size, device="cpu") for one in channels.prunable]
+            [torch.ones(one.size, dtype=torch.bool, device="cpu") for one in channels.prunable]
         )
 
     def saved(self, masks: Mapping[str, Tensor]) -> float:
@@ -224,12 +225,8 @@ def _width(group_set: GroupSet, share: float) -> int:
 
 
 def _without(model: nn.Module, channels: Channels, keep: Sequence[Tensor]) -> Removal:
-    groups: Mapping[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {
-        one.name: np.flatnonzero(~mask.cpu().numpy())
-        for one, mask in zip(channels.prunable, keep, strict=True)
-        if not mask.all()
-    }
-    return removed(model, channels, Selection(groups=groups, kept={}))
+    selection = Selection(groups=removed_groups(channels, keep), kept={})
+    return removed(model, channels, selection)
 
 
 def _graph(removal: Removal, example_inputs: ExampleInputs) -> NNCFGraph:

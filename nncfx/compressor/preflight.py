@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from nncfx.compressor.evaluation.examples import batch_size
 from nncfx.compressor.evaluation.metrics import Metric, accuracy
 from nncfx.errors import (
     ArgumentError,
@@ -20,6 +19,7 @@ from nncfx.errors import (
 )
 from nncfx.objectives import Objective
 from nncfx.runtimes import RUNTIMES, runtime_named
+from nncfx.runtimes.protocol.named_inputs import examples_in
 from nncfx.schemes import SchemeLike, as_scheme
 from nncfx.schemes.composition import single_schemes
 from nncfx.schemes.weight_scheme import WeightScheme
@@ -317,7 +317,7 @@ def small_sample_note(
     """
     if metric is not accuracy or not isinstance(loader, list | torch.utils.data.DataLoader):
         return ""
-    most = len(loader) * batch_size(inputs)
+    most = len(loader) * examples_in(inputs)
     if eps == 0 or not most or 1 / most <= eps:
         return ""
     return (

@@ -29,10 +29,7 @@ def study(words: StudyWords, search: SearchResult, objective: Objective) -> Stud
     dense = search.trials[0]
     if dense.measurement is None:  # trial 0 is given to the search as a measurement
         raise AssertionError
-    samples = tuple(
-        _sample(trial, _measured(trial), stage=trial.stage, level=trial.level)
-        for trial in search.trials
-    )
+    samples = tuple(map(level_sample, search.trials))
     return StudyEvidence(
         **vars(words),
         objective_name=objective.name,
@@ -65,16 +62,7 @@ def space_study(
         threshold=threshold,
         dense_accuracy=dense_accuracy,
         dense_objective=None,
-        samples=tuple(
-            _sample(
-                trial,
-                trial.outcomes or {},
-                stage="objective",
-                level=_level(trial),
-                candidate=candidate_words(trial.candidate),
-            )
-            for trial in search.trials
-        ),
+        samples=tuple(map(candidate_sample, search.trials)),
         accuracy_curve=None,
         objective_curve=None,
         level_accuracy=level,
@@ -82,6 +70,18 @@ def space_study(
         caution=CAUTION if limit == SAFE else 0.0,
         chosen=search.best.number,
     )
+
+
+def level_sample(trial: Trial) -> Sample:
+    """Return the sample of a trial of one level."""
+    return _sample(trial, _measured(trial), stage=trial.stage, level=trial.level)
+
+
+def candidate_sample(trial: CandidateTrial) -> Sample:
+    """Return the sample of a trial of a space."""
+    words = candidate_words(trial.candidate)
+    found, level = trial.outcomes or {}, _level(trial)
+    return _sample(trial, found, stage="objective", level=level, candidate=words)
 
 
 def _level(trial: CandidateTrial) -> float:

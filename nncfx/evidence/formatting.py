@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from types import FunctionType
 
+from nncfx.json_codec import is_default
+
 _LARGE = 1000
 
 
@@ -50,12 +52,6 @@ def spelt(value: object) -> str:
     for position, field in enumerate(dataclasses.fields(value)):
         present = getattr(value, field.name)
         is_first = position == 0 and not field.kw_only
-        if (is_first and isinstance(present, str)) or not _is_default(field, present):
+        if (is_first and isinstance(present, str)) or not is_default(field, present):
             written.append(spelt(present) if is_first else f"{field.name}={spelt(present)}")
     return f"{type(value).__name__}({', '.join(written)})"
-
-
-def _is_default(field: "dataclasses.Field[object]", value: object) -> bool:
-    if field.default_factory is not dataclasses.MISSING:
-        return bool(field.default_factory() == value)
-    return field.default is not dataclasses.MISSING and bool(field.default == value)

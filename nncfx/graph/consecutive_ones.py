@@ -16,8 +16,6 @@ The templates are theirs, applied from the top; groups of single elements as bit
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
-from operator import or_
 from typing import NamedTuple
 
 from nncfx.errors import ArgumentError
@@ -92,30 +90,14 @@ def frontier(tree: PQTree) -> list[int]:
     return order
 
 
-def consecutive_order(sets: Sequence[int]) -> list[int] | None:
-    """Return an order of all elements in which each of the bit sets is contiguous, or None.
-
-    None means that the family does not have the consecutive-ones property.
-
-    >>> consecutive_order([0b0011, 0b1011, 0b0101])
-    [2, 0, 1, 3]
-    >>> consecutive_order([0b011, 0b110, 0b101]) is None
-    True
-    """
-    tree = universal(reduce(or_, sets, 0))
-    for members in sets:
-        narrower = restricted(tree, members)
-        if narrower is None:
-            return None
-        tree = narrower
-    return frontier(tree)
-
-
 def contiguous_tree(elements: int, sets: Sequence[int]) -> PQTree:
     """Return the tree of the orders of the bit set `elements` that keep every set contiguous.
 
     Raises:
         ArgumentError: there is no such order.
+
+    >>> frontier(contiguous_tree(0b1111, [0b0011, 0b1011, 0b0101]))
+    [2, 0, 1, 3]
     """
     tree = universal(elements)
     for position, members in enumerate(sets):

@@ -1,6 +1,6 @@
 """Base of callbacks for training loops: advances a controller by counts, not by calls."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol, final
 
 from torch import Tensor, nn
@@ -76,9 +76,7 @@ class LoopCompression:
         return self.controller.compression_stage()
 
 
-def compressed_model(
-    controller: Controller, *, strip: Callable[[], nn.Module] | None = None
-) -> nn.Module:
+def compressed_model(controller: Controller) -> nn.Module:
     """Return the compressed copy of a controller's model, in evaluation mode.
 
     Pruned channels are removed; masks are in the weights; quantizers of activations remain. It
@@ -90,6 +88,6 @@ def compressed_model(
     if any(one.removes_channels for one in controller.configs):
         compressed = thin(controller.model).model.eval()
     else:
-        compressed = (strip or controller.strip)().eval()
+        compressed = controller.strip().eval()
     remove_autocast(compressed)
     return compressed

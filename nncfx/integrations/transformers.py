@@ -15,8 +15,10 @@ from nncfx.config import AnyConfig
 from nncfx.controllers import CompressionStage, Controller
 from nncfx.errors import ArgumentError, error_text, machine_fault, needing
 from nncfx.integrations.loop_compression import LoopCompression, Tracker, compressed_model
+from nncfx.quantization.ranges.calibration import first_examples
 from nncfx.storage.formats.whole_file import writing
 from nncfx.tracing import run
+from nncfx.tracing.calls.devices import on_device
 from nncfx.tracing.hooks.store import STORE
 from nncfx.training import create_compressed_model
 
@@ -89,7 +91,7 @@ class TrainerCompression(TrainerCallback):
             )
         model.eval()
         with torch.random.fork_rng():
-            batches = list(_first(_batches(trainer), _SAMPLED))
+            batches = list(first_examples(_batches(trainer), _SAMPLED))
             labels = frozenset(trainer.label_names or ("labels",))
             batches = _as_taken(model, batches, labels, is_traced=example_inputs is None)
         self.controller: Controller
@@ -306,12 +308,8 @@ def _is_scaled(trainer: Trainer, num_items_in_batch: object) -> bool:
 
 
 def _batches(trainer: Trainer) -> Iterator[_Batch]:
-    device = trainer.args.device
     for batch in trainer.get_train_dataloader():
-        yield {
-            name: one.to(device) if isinstance(one, torch.Tensor) else one
-            for name, one in batch.items()
-        }
+        yield on_device(trainer.args.device, dict(batch))
 
 
 def _as_taken(
@@ -347,13 +345,3 @@ def _fault(model: nn.Module, batch: _Batch) -> Exception | None:
             raise
         return error
     return None
-
-
-def _first(batches: Iterator[_Batch], examples: int) -> Iterator[_Batch]:
-    """Yield batches until they have this many examples."""
-    seen = 0
-    for batch in batches:
-        yield batch
-        seen += next((len(one) for one in batch.values() if isinstance(one, torch.Tensor)), 1)
-        if seen >= examples:
-            return

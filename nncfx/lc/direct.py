@@ -7,15 +7,7 @@ from torch import Tensor, nn
 
 from nncfx.lc.projection import Best, judge, project
 from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord, within
-from nncfx.lc.training import (
-    Stepping,
-    check_training,
-    clip,
-    optimizer_for,
-    scale_rate,
-    seeded,
-    train_epoch,
-)
+from nncfx.lc.training import Stepping, clip, scale_rate, seeded, train_epoch
 from nncfx.lc.training_settings import TrainingSettings
 from nncfx.schemes import SchemeLike, as_scheme
 from nncfx.schemes.masks.exact_masks import check_at_least
@@ -82,8 +74,7 @@ class DCFineTuned(TrainingSettings):
     epochs: int = 5
 
     def __post_init__(self) -> None:
-        check_training(vars(self), {"epochs": self.epochs}, self.optimizer_factory)
-        check_at_least("recalibration_batches", self.recalibration_batches, 0)
+        self._check(epochs=self.epochs)
 
     def recover(
         self, model: nn.Module, scheme: SchemeLike, level: float, data: RecoveryData
@@ -105,13 +96,7 @@ class DCFineTuned(TrainingSettings):
             best.offer(projection, StepRecord(step=0, metric=metric))
             learner = copy_of(projection.model)
             zeros = _zeros(learner, names)
-            optimizer = optimizer_for(
-                learner,
-                self.lr,
-                momentum=self.momentum,
-                weight_decay=self.weight_decay,
-                factory=self.optimizer_factory,
-            )
+            optimizer = self._optimizer(learner, self.lr)
             stepping = Stepping(
                 optimizer=optimizer,
                 before_step=lambda: clip(learner, self.clip_norm),

@@ -12,20 +12,10 @@ from nncfx.lc.data_fingerprint import data_fingerprint
 from nncfx.lc.lagrangian import Lagrangian, Penalized, next_mu
 from nncfx.lc.projection import Best, Projection, judge, project
 from nncfx.lc.recovery import Recovered, RecoveryData, StepRecord, within
-from nncfx.lc.training import (
-    Stepping,
-    check_training,
-    clip,
-    minibatches,
-    optimizer_for,
-    scale_rate,
-    seeded,
-    train_epoch,
-)
+from nncfx.lc.training import Stepping, clip, minibatches, scale_rate, seeded, train_epoch
 from nncfx.lc.training_settings import TrainingSettings
 from nncfx.lc.unfinished import Unfinished, identity
 from nncfx.schemes import Scheme, SchemeLike, as_scheme
-from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing.calls.model_copy import copy_of
 
@@ -86,13 +76,11 @@ class LC(TrainingSettings):
     resume_folder: str | Path | None = None
 
     def __post_init__(self) -> None:
-        counts = {
-            "steps": self.steps,
-            "mb_iterations_per_l": self.mb_iterations_per_l,
-            "mb_iterations_first_l": self._iterations(1),
-        }
-        check_training(vars(self), counts, self.optimizer_factory)
-        check_at_least("recalibration_batches", self.recalibration_batches, 0)
+        self._check(
+            steps=self.steps,
+            mb_iterations_per_l=self.mb_iterations_per_l,
+            mb_iterations_first_l=self._iterations(1),
+        )
         if self.penalize not in {"weights", "all"}:
             raise ArgumentError(
                 f"penalize is {self.penalize!r}; the penalty draws the 'weights' only or 'all' "
@@ -180,13 +168,7 @@ class LC(TrainingSettings):
         """Train the weights with the penalty, in place; return the mean loss."""
         count, rate = self._iterations(step), self._rate(step)
         decay = 1.0 if self.lr_end is None else (self.lr_end / rate) ** (1 / count)
-        optimizer = optimizer_for(
-            learner,
-            rate,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            factory=self.optimizer_factory,
-        )
+        optimizer = self._optimizer(learner, rate)
 
         def penalize() -> None:
             lagrangian.add_gradient()

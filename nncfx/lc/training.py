@@ -1,4 +1,4 @@
-"""The training shared by recovery methods: minibatches, a loop over them, its settings."""
+"""The training shared by recovery methods: minibatches, and a loop over them."""
 
 import contextlib
 import math
@@ -12,15 +12,14 @@ from torch import nn
 from torch.optim import Optimizer
 
 from nncfx.errors import ArgumentError, CompressionError
-from nncfx.lc.nesterov import Nesterov, OptimizerFactory
 from nncfx.lc.recovery import RecoveryData
-from nncfx.schemes.masks.exact_masks import check_at_least
 from nncfx.tracing.calls.devices import on_device
 from nncfx.tracing.calls.inputs import as_call
 
-_AMP: Final[Mapping[str, torch.dtype]] = MappingProxyType(
+AMP: Final[Mapping[str, torch.dtype]] = MappingProxyType(
     {"bfloat16": torch.bfloat16, "float16": torch.float16}
 )
+"""The dtypes of mixed precision by name."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,7 +88,7 @@ def train_epoch(
     model.train()
     device = next(model.parameters()).device
     optimizer = stepping.optimizer
-    amp = None if stepping.amp is None else _AMP[stepping.amp]
+    amp = None if stepping.amp is None else AMP[stepping.amp]
     scaler = torch.amp.GradScaler(device.type, enabled=amp is torch.float16)
     total, count = 0.0, 0
     for inputs, targets in batches:
@@ -115,76 +114,6 @@ def train_epoch(
     if not count:
         raise ArgumentError("train yields no minibatches. Give at least one (inputs, targets).")
     return total / count
-
-
-def optimizer_for(
-    model: nn.Module,
-    lr: float,
-    *,
-    momentum: float | None,
-    weight_decay: float | None,
-    factory: OptimizerFactory | None,
-) -> Optimizer:
-    """Return the factory's optimizer for the trainable parameters, or `Nesterov` without one.
-
-    None means momentum 0.9 and weight decay 0.
-
-    Raises:
-        ArgumentError: no parameter is trainable.
-    """
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not trainable:
-        raise ArgumentError(
-            "No parameter of the model requires a gradient, so nothing can be trained. Set "
-            "requires_grad_(True) on what may be trained, or take DC()."
-        )
-    if factory is not None:
-        return factory(trainable, lr)
-    return Nesterov(
-        trainable,
-        lr,
-        momentum=0.9 if momentum is None else momentum,
-        weight_decay=weight_decay or 0.0,
-    )
-
-
-def check_training(
-    settings: Mapping[str, Any], counts: Mapping[str, int], factory: OptimizerFactory | None
-) -> None:
-    """Refuse settings of training that are out of range.
-
-    Args:
-        settings: lr, lr_end, clip_norm, momentum, weight_decay, amp; None if not set.
-        counts: Numbers that must be at least 1, by name.
-        factory: The user's optimizer factory, if any.
-
-    Raises:
-        ArgumentError: a count is below 1, a rate or norm is not above 0, the momentum is not in
-            [0, 1), the weight decay is negative, `amp` is not a 16-bit dtype, or both an optimizer
-            factory and settings that it replaces are given.
-    """
-    for name, count in counts.items():
-        check_at_least(name, count, 1)
-    for name in ("lr", "lr_end", "clip_norm"):
-        value = settings[name]
-        if value is not None and not 0 < value < math.inf:
-            raise ArgumentError(f"{name} is {value!r}; it must be above 0 and finite.")
-    momentum, decay = settings["momentum"], settings["weight_decay"]
-    if momentum is not None and not 0 <= momentum < 1:
-        raise ArgumentError(f"momentum is {momentum!r}; it lies in [0, 1). Usual is 0.9.")
-    if decay is not None and not 0 <= decay < math.inf:
-        raise ArgumentError(f"weight_decay is {decay!r}; it must be at least 0. Usual is 5e-4.")
-    if settings["amp"] not in (None, *_AMP):
-        raise ArgumentError(
-            f"amp is {settings['amp']!r}; it is the dtype that training may compute in. Use "
-            f"'bfloat16' or 'float16', or None for the model's own."
-        )
-    if factory is not None and (momentum is not None or decay is not None):
-        raise ArgumentError(
-            "optimizer_factory comes with momentum or weight_decay, which only the built-in "
-            "optimizer reads. Set them inside the factory, for instance "
-            "lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=0.9)."
-        )
 
 
 @contextlib.contextmanager

@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from nncfx.controllers.base.weights import aliases
 from nncfx.graph import NNCFGraph, Operation, macs
@@ -120,7 +119,7 @@ def consumers(model: nn.Module, channels: Channels, graph: NNCFGraph) -> list[Co
             source=_source(graph, reading),
             weight_axis=weight_axis,
             axis=axis,
-            live=_live(tensor, weight_axis),
+            live=live_entries(tensor, weight_axis),
             members=of_sets,
             pixels=sum(one.elements for one in inputs if one is not None) // columns,
             macs=sum(counts.get(one.address, 0) for one in reading) / columns,
@@ -132,11 +131,13 @@ def consumers(model: nn.Module, channels: Channels, graph: NNCFGraph) -> list[Co
     return found
 
 
-def _live(weight: torch.Tensor, axis: int) -> npt.NDArray[np.bool_]:
+def live_entries(weight: Tensor, axis: int, bias: Tensor | None = None) -> npt.NDArray[np.bool_]:
+    """Return which rows or columns of a weight are not zero, or have a bias; at least one."""
     others = [other for other in range(weight.dim()) if other != axis]
-    live: npt.NDArray[np.bool_] = (weight != 0).any(dim=others).cpu().numpy()
+    rows = (weight != 0).any(dim=others)
+    live: npt.NDArray[np.bool_] = (rows if bias is None else rows | (bias != 0)).cpu().numpy()
     if not live.any():
-        live[0] = True  # a layer reads at least one channel
+        live[0] = True  # a layer reads, and computes, at least one channel
     return live
 
 

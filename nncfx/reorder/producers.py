@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor, nn
+from torch import nn
 
 from nncfx.graph import NNCFGraph, macs
 from nncfx.graph.channels import Channels, Member, Role
-from nncfx.reorder.consumers import can_move, is_run, plain_layer, readers_of
+from nncfx.reorder.consumers import can_move, is_run, live_entries, plain_layer, readers_of
 from nncfx.reorder.segments import ChannelBlock, Reader
 
 _MATRIX = 2  # axes of the weight of a linear layer
@@ -83,7 +83,7 @@ def producers(model: nn.Module, channels: Channels, graph: NNCFGraph) -> list[Pr
         if not is_alone or not plain_layer(model, name, 1 - axis, calls):
             continue
         bias = f"{layer}.bias" if f"{layer}.bias" in tensors else None
-        live = _live(weight, axis, None if bias is None else tensors[bias].detach())
+        live = live_entries(weight, axis, None if bias is None else tensors[bias].detach())
         if not live.all():
             producer = Producer(
                 layer=layer,
@@ -98,12 +98,3 @@ def producers(model: nn.Module, channels: Channels, graph: NNCFGraph) -> list[Pr
             )
             found.append(producer)
     return found
-
-
-def _live(weight: Tensor, axis: int, bias: Tensor | None) -> npt.NDArray[np.bool_]:
-    others = [other for other in range(weight.dim()) if other != axis]
-    rows = (weight != 0).any(dim=others)
-    live: npt.NDArray[np.bool_] = (rows if bias is None else rows | (bias != 0)).cpu().numpy()
-    if not live.any():
-        live[0] = True  # a layer computes at least one channel
-    return live

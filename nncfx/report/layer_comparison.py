@@ -10,12 +10,12 @@ from rich.table import Table
 from torch import nn
 from typing_extensions import override
 
-from nncfx.compressor.evaluation.examples import batch_size
 from nncfx.evidence.evidence import LayerRow
 from nncfx.evidence.layer_table import layer_rows
 from nncfx.export import export_onnx
 from nncfx.report.tables import LayerCells, layer_table
 from nncfx.runtimes import call_words, compare_profiles
+from nncfx.runtimes.protocol.named_inputs import examples_in
 from nncfx.tracing import ExampleInputs
 
 _WIDE = 160
@@ -116,7 +116,7 @@ def compare_layers(
         name: {one.module: one.ms for one in found.layers} for name, found in profiles.items()
     }
     rows = layer_rows(before, after, example_inputs, (times["before"], times["after"]))
-    call = call_words(batch_size(example_inputs), threads)
+    call = call_words(examples_in(example_inputs), threads)
     return LayerComparison(rows=rows, call=call)
 
 

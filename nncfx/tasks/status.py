@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, TypeAlias, final
 
 import jsonschema
 
+from nncfx.compressor.study_evidence import candidate_sample, level_sample
 from nncfx.errors import SearchError, StorageError, error_text
-from nncfx.evidence.evidence import Evidence
+from nncfx.evidence.evidence import Evidence, Sample
 from nncfx.locks import is_locked
 from nncfx.objectives.ready import ready_objective
 from nncfx.search import CAUTION, CandidateTrial, Trial
@@ -181,22 +182,23 @@ def _of_search(folder: Path, journal: Path) -> RunStatus:
     search = header.get("search") or {}
     state = _state(folder, journal)
     is_space = header.get("header", {}).get("kind") == "candidates"
-    trials = [(_candidate_trial if is_space else _level_trial)(one, journal) for one in records]
+    samples = _samples(records, journal, is_space=is_space)
     said = header.get("header", {})
     name = str(said.get("objective", ""))
-    tried = [one for one in trials if not one.is_dense]
+    tried = [one for one in samples if one.stage != "dense"]
     stages = 1 if is_space else 2
     most = int(search.get("max_evaluations", 0)) * stages
     threshold, maximize = _aims(search)
     above = [
         one
         for one in tried
-        if one.metric is not None and threshold is not None and one.metric >= threshold
+        if one.accuracy is not None and threshold is not None and one.accuracy >= threshold
     ]
-    kept = [one for one in above if threshold is not None and one.safe_metric >= threshold]
+    kept = [one for one in above if threshold is not None and _safe(one) >= threshold]
     best = (max if maximize else min)(kept, key=lambda one: one.objective or 0.0, default=None)
     pace = sum(one.seconds for one in tried) / len(tried) if tried else None
-    dense = next((one.metric for one in trials if one.is_dense), None)
+    dense = next((one.accuracy for one in samples if one.stage == "dense"), None)
+    candidates = {one["number"]: one.get("candidate") for one in records}
     return RunStatus(
         folder=folder,
         state=state,
@@ -204,7 +206,7 @@ def _of_search(folder: Path, journal: Path) -> RunStatus:
         done=len(tried),
         at_most=most,
         stages=stages,
-        failed=sum(one.metric is None for one in tried),
+        failed=sum(one.accuracy is None for one in tried),
         objective=name,
         unit=str(said.get("unit", "") or getattr(ready_objective(name), "unit", "")),
         metric=str(said.get("metric", "metric")),
@@ -213,7 +215,9 @@ def _of_search(folder: Path, journal: Path) -> RunStatus:
         best=None
         if best is None
         else BestTrial(
-            candidate=best.candidate, metric=best.metric or 0.0, objective=best.objective or 0.0
+            candidate=candidates[best.number] or {"level": best.level},
+            metric=best.accuracy or 0.0,
+            objective=best.objective or 0.0,
         ),
         unsure=len(above) - len(kept),
         seconds_left=None
@@ -223,47 +227,19 @@ def _of_search(folder: Path, journal: Path) -> RunStatus:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Tried:
-    candidate: Mapping[str, Any]
-    is_dense: bool
-    metric: float | None
-    safe_metric: float
-    objective: float | None
-    seconds: float
+def _safe(sample: Sample) -> float:
+    return (sample.accuracy or 0.0) - CAUTION * (sample.standard_error or 0.0)
 
 
-def _level_trial(record: Mapping[str, Any], journal: Path) -> _Tried:
+def _samples(
+    records: Sequence[Mapping[str, Any]], journal: Path, *, is_space: bool
+) -> list[Sample]:
     try:
-        trial = Trial.from_json(dict(record))
+        if is_space:
+            return [candidate_sample(CandidateTrial.from_json(one)) for one in records]
+        return [level_sample(Trial.from_json(dict(one))) for one in records]
     except ValueError as error:
         raise StorageError(f"'{journal}' is damaged: {error}") from error
-    measured = trial.measurement
-    return _Tried(
-        candidate={"level": trial.level},
-        is_dense=trial.stage == "dense",
-        metric=None if measured is None else measured.metric,
-        safe_metric=float("nan") if measured is None else measured.safe_metric(CAUTION),
-        objective=None if measured is None else measured.objective,
-        seconds=trial.seconds,
-    )
-
-
-def _candidate_trial(record: Mapping[str, Any], journal: Path) -> _Tried:
-    try:
-        trial = CandidateTrial.from_json(record)
-    except ValueError as error:
-        raise StorageError(f"'{journal}' is damaged: {error}") from error
-    outcomes = trial.outcomes or {}
-    metric = outcomes.get("metric")
-    return _Tried(
-        candidate=trial.candidate,
-        is_dense=False,
-        metric=metric,
-        safe_metric=outcomes.get("safe metric", float("nan") if metric is None else metric),
-        objective=outcomes.get("objective"),
-        seconds=trial.seconds,
-    )
 
 
 def _aims(search: Mapping[str, Any]) -> tuple[float | None, bool]:

@@ -248,23 +248,12 @@ def _weight(module: nn.Module) -> torch.Tensor:
     return weight
 
 
-def _conv(module: nn.Module) -> Sizes:
+def _conv(of_rows: str, of_columns: str, module: nn.Module) -> Sizes:
+    """Return the sizes of a convolution; groups are removed whole, so each keeps its rows."""
     rows, columns = _weight(module).shape[:2]
-    groups = _groups(module, rows, "out_channels")
-    return {"out_channels": rows, "in_channels": columns * groups, "groups": groups}
-
-
-def _transposed(module: nn.Module) -> Sizes:
-    rows, columns = _weight(module).shape[:2]
-    groups = _groups(module, rows, "in_channels")
-    return {"in_channels": rows, "out_channels": columns * groups, "groups": groups}
-
-
-def _groups(module: nn.Module, rows: int, attribute: str) -> int:
-    """Return the remaining number of groups: groups are removed whole, so each keeps its rows."""
     before = vars(module)
-    groups: int = before["groups"]
-    return 1 if groups == 1 else rows * groups // int(before[attribute])
+    groups = 1 if before["groups"] == 1 else rows * before["groups"] // before[of_rows]
+    return {of_rows: rows, of_columns: columns * groups, "groups": groups}
 
 
 def _linear(module: nn.Module) -> Sizes:
@@ -277,8 +266,13 @@ def _features(module: nn.Module) -> Sizes:
 
 
 _SIZES: Mapping[type[nn.Module], Callable[[nn.Module], Sizes]] = {
-    **dict.fromkeys((nn.Conv1d, nn.Conv2d, nn.Conv3d), _conv),
-    **dict.fromkeys((nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), _transposed),
+    **dict.fromkeys(
+        (nn.Conv1d, nn.Conv2d, nn.Conv3d), partial(_conv, "out_channels", "in_channels")
+    ),
+    **dict.fromkeys(
+        (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+        partial(_conv, "in_channels", "out_channels"),
+    ),
     nn.Linear: _linear,
     **dict.fromkeys(
         (

@@ -12,6 +12,7 @@ import torch
 from torch.utils.serialization import config as serialization
 
 from nncfx.errors import StorageError, error_text, machine_fault
+from nncfx.json_codec import is_default
 from nncfx.storage.formats.whole_file import check_writable, writing
 
 _FORMAT: Final = "nncfx.training"
@@ -47,17 +48,11 @@ def settings_text(value: object, place: str = "") -> str:
     lines = [
         settings_text(setting, f"{place}.{field.name}")
         for field, setting in given.items()
-        if setting != _default(field)
+        if not is_default(field, setting)
     ]
     # the class of a field value is known from the enclosing class
     kind = [] if "." in place else [f"{place} = {type(value).__name__}"]
     return "\n".join(kind + lines)
-
-
-def _default(field: "dataclasses.Field[Any]") -> object:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
 
 
 def _numpy_state() -> tuple[str, list[int], int, int, float]:

@@ -42,9 +42,9 @@ from nncfx.storage.models.shard_files import (
     save_shards,
     stored_shards,
 )
-from nncfx.storage.models.sharded_models import gathered, has_shards, local
+from nncfx.storage.models.sharded_models import gathered, has_shards
 from nncfx.storage.models.stored_model import StoredModel, restored_on_error
-from nncfx.storage.models.torch_bits import plain_tensor
+from nncfx.storage.models.torch_bits import distinct
 from nncfx.storage.models.whole_models import require_values, require_whole
 from nncfx.thinning.files.model_structure import (
     describe,
@@ -92,7 +92,6 @@ def save(
             continue from the rounded ones. The default is True for finished models.
         shards: Write a folder to which each process adds its part of the model, without gathering;
             all processes call this function. Weights are stored as floats.
-            nothing is gathered; all processes call this. Weights are floats in it.
 
     Raises:
         ArgumentError: `model` is not a module, not the model of `controller`, or has hooks of an
@@ -174,7 +173,9 @@ def _content(
         integers=as_integers,
         without=algorithms,
     )
-    tensors, shared = _separate(described.state)
+    held, shared = distinct(described.state)
+    taken: set[int] = set()
+    tensors = {name: _alone(one, taken) for name, one in held.items()}
     config = NNCFConfig(compression=controller.configs, validate_scopes=False)
     structure = dict(described.structure)
     structure.pop("example_inputs", None)
@@ -333,22 +334,6 @@ def _take(model: nn.Module, stored: StoredModel) -> None:
     for name, value in stored.read().items():
         if name in state and state[name].shape == value.shape:
             state[name].data = value.to(state[name].device, state[name].dtype)
-
-
-def _separate(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return tensors that share no memory, and the aliases among the names."""
-    tensors: dict[str, Tensor] = {}
-    shared: dict[str, str] = {}
-    first: dict[tuple[object, ...], str] = {}
-    taken: set[int] = set()
-    for name, held in state.items():
-        value = plain_tensor(name, held)
-        view = (local(value).data_ptr(), value.shape, value.stride(), value.dtype, value.device)
-        if value.numel() and first.setdefault(view, name) != name:
-            shared[name] = first[view]
-        else:
-            tensors[name] = _alone(value, taken)
-    return tensors, shared
 
 
 def _alone(value: Tensor, taken: set[int]) -> Tensor:

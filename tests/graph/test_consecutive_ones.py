@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from nncfx.errors import ArgumentError
 from nncfx.graph.consecutive_ones import (
     PQTree,
-    consecutive_order,
     contiguous_tree,
     elements_of,
     frontier,
     restricted,
     universal,
 )
+from orders import consecutive_order
 
 Order = tuple[int, ...]
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nncfx.errors import ArgumentError
-from nncfx.graph.consecutive_ones import consecutive_order
 from nncfx.graph.contiguous_subset import contiguous_subset, overlap_components
+from orders import consecutive_order
 
 families = st.lists(st.integers(0, 2**8 - 1), min_size=1, max_size=7)
 

@@ -1,21 +1,12 @@
-"""Example inputs of a compression run: their batch size, and single examples."""
+"""Single examples of the inputs of a compression run."""
 
 from typing import cast
 
 import torch
 
+from nncfx.runtimes.protocol.named_inputs import examples_in
 from nncfx.tracing import ExampleInputs
-from nncfx.tracing.calls.tensors import replaced, tensors_in
-
-
-def batch_size(example_inputs: ExampleInputs) -> int:
-    """Return the length of axis 0 of the first input tensor; 1 for a tensor without axes.
-
-    >>> batch_size((torch.ones(4, 2), 3))
-    4
-    """
-    first = next(iter(tensors_in(example_inputs)), None)
-    return 1 if first is None or not first.dim() else first.shape[0]
+from nncfx.tracing.calls.tensors import replaced
 
 
 def one_example(example_inputs: ExampleInputs) -> ExampleInputs:
@@ -26,7 +17,7 @@ def one_example(example_inputs: ExampleInputs) -> ExampleInputs:
     >>> one_example({"x": torch.ones(4, 2), "scale": torch.ones(3)})["x"].shape
     torch.Size([1, 2])
     """
-    n = batch_size(example_inputs)
+    n = examples_in(example_inputs)
 
     def cut(tensor: torch.Tensor) -> torch.Tensor:
         return tensor[:1] if tensor.dim() and tensor.shape[0] == n else tensor

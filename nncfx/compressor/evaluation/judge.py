@@ -9,7 +9,7 @@ from torch import nn
 
 from nncfx.compressor.evaluation.metrics import Metric, finite_metric, metric_value
 from nncfx.compressor.evaluation.paired_comparison import loss_of, reads_data
-from nncfx.compressor.evaluation.validation_data import Validation, examples_in
+from nncfx.compressor.evaluation.validation_data import Validation, total_examples
 from nncfx.evidence.judgement import Judgement
 from nncfx.search import Difference
 
@@ -85,7 +85,7 @@ class Judge:
 
     @functools.cached_property
     def _examples(self) -> int:
-        return examples_in(self.validation.judges)
+        return total_examples(self.validation.judges)
 
     @functools.cached_property
     def _reads_data(self) -> bool:

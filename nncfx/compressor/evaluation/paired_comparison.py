@@ -8,7 +8,6 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from nncfx.compressor.evaluation.examples import batch_size
 from nncfx.compressor.evaluation.metrics import (
     Metric,
     accuracy,
@@ -17,6 +16,7 @@ from nncfx.compressor.evaluation.metrics import (
     right_answers,
 )
 from nncfx.errors import ArgumentError
+from nncfx.runtimes.protocol.named_inputs import examples_in
 from nncfx.search import Difference, paired_difference
 
 # How a metric grows if it sees a batch twice: not at all for a mean, a root or an F1 score.
@@ -109,4 +109,4 @@ def _targets_in(batch: tuple[Any, Any]) -> float:
     targets = batch[1]
     if isinstance(targets, torch.Tensor) and targets.numel():
         return targets.numel()
-    return batch_size(batch[0])
+    return examples_in(batch[0])

@@ -16,7 +16,7 @@ from torch.utils.data import (
     Subset,
 )
 
-from nncfx.compressor.evaluation.examples import batch_size
+from nncfx.runtimes.protocol.named_inputs import examples_in
 from nncfx.search import JSONValue
 from nncfx.tracing.calls.tensors import tensors_in
 
@@ -97,12 +97,12 @@ def divided(
     )
 
 
-def examples_in(batches: Iterable[Any]) -> int:
+def total_examples(batches: Iterable[Any]) -> int:
     """Return the number of examples in the batches; without loading them if possible."""
     if isinstance(batches, DataLoader) and _has_indices(batches):
         whole: Any = batches.dataset
         return min(len(batches) * (batches.batch_size or 1), len(whole))
-    return sum(batch_size(inputs) for inputs, _ in batches)
+    return sum(examples_in(inputs) for inputs, _ in batches)
 
 
 def _is_same(one: Iterable[Any], other: Iterable[Any]) -> bool:
@@ -161,7 +161,7 @@ def _parts(batches: Iterable[Any], share: float) -> "_Parts | str":
 
 def _large_enough(parts: _Parts, least: int) -> "_Parts | str":
     """Return `parts`, or why they are too small."""
-    counts = [examples_in(part) for part in (parts.chooses, parts.judges)]
+    counts = [total_examples(part) for part in (parts.chooses, parts.judges)]
     if min(counts) >= least:
         return parts
     return (

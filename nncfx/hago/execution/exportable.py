@@ -1,13 +1,13 @@
 """Converts a plan to torch's fake-quantize operations, which the ONNX exporter supports."""
 
 from nncfx.hago.execution.simulation import HookSites
-from nncfx.hago.graph.model_copies import plain_copy
 from nncfx.hago.graph.quant_graph import NodeKind, QuantGraph
 from nncfx.hago.strategy.edge_plan import Plan
-from nncfx.network import NNCFNetwork, wrap
+from nncfx.network import NNCFNetwork
 from nncfx.quantization import PlannedQuantizer, QuantizationPlan, QuantizerSpec
 from nncfx.quantization.placement.insertions import insert_quantizers, place_quantizers
 from nncfx.targets import Hardware, target_with
+from nncfx.tracing.calls.model_copy import copy_of
 
 _MOST_BITS = 16
 """The widest quantized integers in ONNX."""
@@ -19,7 +19,7 @@ def exportable_model(graph: QuantGraph, plan: Plan, hardware: Hardware) -> NNCFN
     Overflow is left out, and so are edges of more bits, which runtimes keep in float or in their
     own accumulators: a runtime rounds like the simulation, but not bit for bit.
     """
-    model = wrap(plain_copy(graph.model), graph.example_inputs)
+    model = copy_of(graph.model)
     sites = HookSites(graph)
     quantizers, scales = [], {}
     for number, one in plan.edges.items():

@@ -1,7 +1,5 @@
 """Compares every operation of a quantized model in floats, simulated and in integers."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,11 +9,12 @@ from typing_extensions import override
 
 from nncfx.hago.execution.realization import QuantizedGraph
 from nncfx.hago.execution.simulation import SimulatedGraph, simulate_quantize
-from nncfx.hago.graph.model_copies import plain_copy
 from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.strategy.edge_plan import Plan
-from nncfx.network import NNCFNetwork, wrap
-from nncfx.tracing import ExampleInputs, Insertion, PostSite, Priority, run
+from nncfx.network import NNCFNetwork
+from nncfx.quantization.ranges.observation import Note, probing
+from nncfx.tracing import ExampleInputs, PostSite, Site, run
+from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.hooks.spelled_functions import is_known_function
 
 _BAR: Final = 30
@@ -114,10 +113,8 @@ def inspect_plan(
 
 def real_outputs(graph: QuantGraph, inputs: ExampleInputs) -> dict[str, Tensor]:
     """Return the outputs in floats of all operations that can have hooks, by address."""
-    model = wrap(plain_copy(graph.model), graph.example_inputs)
-    with _recorded(model, _hookable(graph)) as outputs, torch.no_grad():
-        run(model, inputs)
-    return outputs
+    model = copy_of(graph.model)
+    return _recorded(model, graph, model, inputs)
 
 
 def simulated_outputs(graph: QuantGraph, plan: Plan, inputs: ExampleInputs) -> dict[str, Tensor]:
@@ -126,8 +123,7 @@ def simulated_outputs(graph: QuantGraph, plan: Plan, inputs: ExampleInputs) -> d
     Outputs that are integers are rounded to their grid and wrapped to their register.
     """
     simulated = SimulatedGraph(graph, plan, torch.float64)
-    with _recorded(simulated.model, _hookable(graph)) as outputs, torch.no_grad():
-        run(simulated, inputs)
+    outputs = _recorded(simulated.model, graph, simulated, inputs)
     names = {graph.nodes[number].name: one for number, one in plan.outputs.items()}
     return {
         name: simulate_quantize(one, names[name]) if name in names else one
@@ -143,28 +139,21 @@ def _hookable(graph: QuantGraph) -> list[str]:
     ]
 
 
-class _Recorder(nn.Module):
-    def __init__(self, name: str, outputs: dict[str, Tensor]) -> None:
-        super().__init__()
-        self._name, self._outputs = name, outputs
-
-    @override
-    def forward(self, tensor: Tensor) -> Tensor:
-        self._outputs[self._name] = tensor.detach().clone()  # it can be changed in place later
-        return tensor
-
-
-@contextmanager
-def _recorded(model: NNCFNetwork, addresses: Iterable[str]) -> Iterator[dict[str, Tensor]]:
+def _recorded(
+    hooked: NNCFNetwork, graph: QuantGraph, model: nn.Module, inputs: ExampleInputs
+) -> dict[str, Tensor]:
     outputs: dict[str, Tensor] = {}
-    # before the hooks of the simulation, which are on outputs where the model returns integers
-    handle = model.nncf.register(
-        Insertion(PostSite(one), _Recorder(one, outputs), Priority.STATISTICS, "inspection")
-        for one in addresses
-    )
-    model.nncf.commit()
-    with handle:
-        yield outputs
+
+    def noting(name: str) -> Note:
+        def note(tensor: Tensor) -> None:
+            outputs[name] = tensor.detach().clone()  # it can be changed in place later
+
+        return note
+
+    notes: dict[Site, Note] = {PostSite(one): noting(one) for one in _hookable(graph)}
+    with probing(hooked, notes), torch.no_grad():
+        run(model, inputs)
+    return outputs
 
 
 def _row(address: str, real: Tensor, simulated: Tensor, integers: Tensor) -> OperationStatistics:

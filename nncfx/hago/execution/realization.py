@@ -11,14 +11,15 @@ from typing_extensions import override
 from nncfx.graph import input_address
 from nncfx.hago.execution.simulation import as_floats
 from nncfx.hago.graph.call_program import Program, Step, Value, record
-from nncfx.hago.graph.model_copies import plain_copy
 from nncfx.hago.graph.overwriting import changes_in_place
 from nncfx.hago.graph.quant_graph import NodeKind, QuantGraph
 from nncfx.hago.rules.fixed_point import rescaled_integers
 from nncfx.hago.rules.integer_kernels import IntegerCall, integer_result, narrow
 from nncfx.hago.strategy.edge_plan import EdgePlan, Plan
+from nncfx.network import unwrap
 from nncfx.storage.models.model_state import model_state
 from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.tensors import tensors_in
 
 
@@ -53,7 +54,7 @@ class QuantizedGraph(nn.Module):
         self._graph, self._plan = graph, plan
         self._numbers = {node.name: number for number, node in enumerate(graph.nodes)}
         self._edges = {(one.target, one.port): n for n, one in enumerate(graph.edges)}
-        source = plain_copy(graph.model)
+        source = unwrap(copy_of(graph.model))
         self._floats: dict[str, str] = {}
         for number, (name, tensor) in enumerate(_state_in_floats(source, graph, plan).items()):
             self._floats[name] = f"float_{number}"

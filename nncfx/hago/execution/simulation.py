@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from nncfx.hago.graph.model_copies import plain_copy
 from nncfx.hago.graph.overwriting import overwritable_edges
 from nncfx.hago.graph.quant_graph import Node, NodeKind, QuantGraph
 from nncfx.hago.rules.fixed_point import rescaled_floats, wrapped
 from nncfx.hago.strategy.edge_plan import BiasPlan, EdgePlan, Plan, has_channel_scales
-from nncfx.network import NNCFNetwork, wrap
+from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, PostSite, PreSite, Priority, Site, WeightSite
+from nncfx.tracing.calls.model_copy import copy_of
+from nncfx.tracing.calls.tensors import replaced
 
 ALGORITHM: Final = "hago"
 
@@ -192,7 +193,7 @@ class SimulatedGraph(nn.Module):
 
     def __init__(self, graph: QuantGraph, plan: Plan, dtype: torch.dtype) -> None:
         super().__init__()
-        self.model: NNCFNetwork = wrap(plain_copy(graph.model), graph.example_inputs).to(dtype)
+        self.model: NNCFNetwork = copy_of(graph.model).to(dtype)
         self._dtype = dtype
         self._edges: dict[int, SimQ] = {}
         self._outputs: dict[int, SimQ] = {}
@@ -264,14 +265,8 @@ def _other_factor(graph: QuantGraph, number: int) -> int:
 
 
 def as_floats(value: Any, dtype: torch.dtype) -> Any:  # noqa: ANN401 (whatever a model takes)
-    """Return `value` with the floating tensors in its tuples, lists and dicts cast to `dtype`."""
-    if isinstance(value, Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
-    if isinstance(value, dict):
-        return {key: as_floats(one, dtype) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(as_floats(one, dtype) for one in value)
-    return value
+    """Return `value` with its floating tensors cast to `dtype`."""
+    return replaced(value, lambda one: one.to(dtype) if one.is_floating_point() else one)
 
 
 class HookSites:

@@ -10,14 +10,16 @@ from typing import Final
 import torch
 from torch import nn
 
+from nncfx.errors import ArgumentError
 from nncfx.graph import NNCFGraph, Operation
 from nncfx.graph.operations import INPUT_FUNCTION, OUTPUT_FUNCTION
-from nncfx.hago.graph.model_copies import plain_copy
-from nncfx.network import NNCFNetwork, wrap
+from nncfx.network import NNCFNetwork, unwrap, wrap
 from nncfx.operators import operation_kind, operator_of
 from nncfx.quantization.preparation.batch_norm_folding import fold_batch_norms
 from nncfx.storage.models.model_state import model_state
+from nncfx.storage.models.whole_models import require_whole
 from nncfx.tracing import ExampleInputs
+from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.module_check import require_module
 
 _BIAS_PORT: Final = 2
@@ -153,7 +155,16 @@ def prepare_graph(model: nn.Module, example_inputs: ExampleInputs) -> QuantGraph
         TracingError: the model rejects the inputs.
     """
     require_module(model, "prepare_graph")
-    copied = plain_copy(model).cpu().eval()
+    require_whole(model, "copied", is_only_run=True)
+    copied = copy_of(model)
+    if isinstance(copied, NNCFNetwork):
+        if hooks := copied.nncf.hooks:
+            raise ArgumentError(
+                f"The model carries {len(hooks)} hooks, the first of '{hooks[0].algorithm}'. Pass "
+                "nncfx.strip(model), in which what they do to the weights is baked in."
+            )
+        copied = unwrap(copied)
+    copied = copied.cpu().eval()
     fold_batch_norms(copied, example_inputs)
     return graph_of(wrap(copied, example_inputs))
 

@@ -7,13 +7,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from nncfx.hago.execution.simulation import HookSites, SimQ
-from nncfx.hago.graph.model_copies import plain_copy
 from nncfx.hago.search.evaluation import Evaluator
 from nncfx.hago.strategy.choice_space import Choices
 from nncfx.hago.strategy.edge_plan import EdgePlan, make_plan
 from nncfx.narration import tracked
-from nncfx.network import NNCFNetwork, wrap
+from nncfx.network import NNCFNetwork
 from nncfx.tracing import Insertion, Priority, run
+from nncfx.tracing.calls.model_copy import copy_of
 
 
 class EdgeWatch(nn.Module):
@@ -53,7 +53,7 @@ def watched_model(
 
     The keys are positions of edges among the quantized ones, as in `choices`.
     """
-    model = wrap(plain_copy(evaluator.graph.model), evaluator.graph.example_inputs)
+    model = copy_of(evaluator.graph.model)
     numbers = evaluator.strategy.topology.quantized_edges
     most = tuple(one[0] for one in choices)
     sites = HookSites(evaluator.graph)

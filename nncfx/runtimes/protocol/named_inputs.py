@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from nncfx.errors import RuntimeFailure, did_you_mean
 from nncfx.schemes.wide_floats import wide
 from nncfx.tracing import ExampleInputs, as_call
+from nncfx.tracing.calls.tensors import tensors_in
 
 Array = npt.NDArray[Any]
 
@@ -47,10 +48,7 @@ def examples_in(inputs: ExampleInputs) -> int:
     >>> examples_in(torch.zeros(8, 3))
     8
     """
-    leaves = pytree.tree_leaves(as_call(inputs))
-    return next(
-        (leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim > 0), 1
-    )
+    return next((len(one) for one in tensors_in(inputs) if one.ndim), 1)
 
 
 def _by_name(kwargs: Mapping[str, Any], specs: Sequence[InputSpec]) -> dict[str, Any]:

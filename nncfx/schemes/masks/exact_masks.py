@@ -134,7 +134,7 @@ def group_masks(
         GraphError: `weights` lacks a member.
     """
     masks: dict[str, Tensor] = {}
-    gone = _gone(channels, keep)
+    gone = removed_groups(channels, keep)
     for (name, axis), entries in entries_of(channels, gone, zeroed=True).items():
         parameter = named(weights, name)
         shape = [1] * parameter.ndim
@@ -157,7 +157,7 @@ def zero_groups(channels: Channels, keep: Sequence[Tensor], weights: Mapping[str
             Nothing is changed.
         GraphError: `weights` lacks a member. Nothing is changed.
     """
-    gone = entries_of(channels, _gone(channels, keep), zeroed=True)
+    gone = entries_of(channels, removed_groups(channels, keep), zeroed=True)
     parameters = [(named(weights, name).detach(), axis) for name, axis in gone]
     factors: dict[tuple[int, int, torch.dtype, torch.device], Tensor] = {}
     for (parameter, axis), entries in zip(parameters, gone.values(), strict=True):
@@ -176,8 +176,12 @@ def _all_but(entries: Ids, count: int) -> Tensor:
     return torch.from_numpy(stays)
 
 
-def _gone(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
-    """Return the indices of the removed groups, by the names of the sets that lose some."""
+def removed_groups(channels: Channels, keep: Sequence[Tensor]) -> dict[str, Ids]:
+    """Return the indices of the removed groups, by the names of the sets that lose some.
+
+    Raises:
+        ArgumentError: `keep` does not fit the prunable sets, or keeps no group at all.
+    """
     prunable = channels.prunable
     if [mask.numel() for mask in keep] != [group_set.size for group_set in prunable]:
         raise ArgumentError(

@@ -42,8 +42,7 @@ def bisect_level(
         bracket = Bracket.of(seen, threshold=threshold, upper=upper)
         if bracket.is_closed(scale) or len(seen) == max_evaluations:
             return _result(bracket, seen, threshold)
-        middle = (scale.cells(bracket.low) + scale.cells(bracket.high)) / 2
-        _measure(evaluate, round(scale.level(middle), 10), seen)
+        _measure(evaluate, round(bracket.middle(scale), 10), seen)
 
 
 def condensa_literal(

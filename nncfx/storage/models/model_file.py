@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nncfx.errors import ArgumentError, StorageError, did_you_mean
-from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
+from nncfx.storage.codecs.number_formats import WIDTHS
 from nncfx.storage.formats.container import (
     Contents,
     Header,
@@ -26,7 +26,7 @@ from nncfx.storage.models.checkpoint_file import read_checkpoint, read_descripti
 from nncfx.storage.models.integer_tensor import IntegerTensor, integers_of
 from nncfx.storage.models.module_sizes import ModuleSizes
 from nncfx.storage.models.stored_model import StoredModel, StoredTensor
-from nncfx.storage.models.torch_bits import from_bits, plain_tensor, to_bits
+from nncfx.storage.models.torch_bits import distinct, from_bits, to_bits
 from nncfx.storage.models.whole_models import require_values, require_whole
 
 SUFFIX: Final = ".nncfx"
@@ -137,29 +137,14 @@ def file_bytes(
     structure = dict(described.structure)
     recipes = structure.pop(_RECIPES, None)
     own = {_RECIPES: recipes} if recipes else {}
-    contents = _contents(
-        described,
-        signed_zeros=signed_zeros,
+    tensors, same = distinct(described.state)
+    contents = Contents(
+        tensors={name: to_bits(one, signed_zeros=signed_zeros) for name, one in tensors.items()},
+        same=same,
+        sizes=described.sizes,
         metadata=own | dict(metadata or {}) | ({_STRUCTURE: structure} if structure else {}),
     )
     return pack(contents, mode)
-
-
-def _contents(
-    described: _Described, *, signed_zeros: bool, metadata: Mapping[str, object]
-) -> Contents:
-    tensors: dict[str, BitTensor] = {}
-    same: dict[str, str] = {}
-    seen: dict[tuple[object, ...], str] = {}
-    for name, value in described.state.items():
-        tensor = plain_tensor(name, value)
-        place = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
-        first = seen.setdefault(place, name) if tensor.numel() else name
-        if first == name:
-            tensors[name] = to_bits(tensor, signed_zeros=signed_zeros)
-        else:
-            same[name] = first
-    return Contents(tensors=tensors, same=same, sizes=described.sizes, metadata=metadata)
 
 
 def load(

@@ -1,11 +1,15 @@
 """Convert torch tensors to bits and back, and check that a file can hold them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from torch import nn
 
 from nncfx.errors import StorageError
 from nncfx.storage.codecs.number_formats import WIDTHS, BitTensor
+from nncfx.storage.models.sharded_models import local
 
 DTYPES = {
     "BOOL": torch.bool,
@@ -46,6 +50,25 @@ def plain_tensor(name: str, value: object) -> torch.Tensor:
             "Cast it, or register it with persistent=False and let the model create it again."
         )
     return value.detach()
+
+
+def distinct(state: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Return the tensors of a state, tied ones once, and for each further name of one its first.
+
+    Raises:
+        StorageError: The state holds something else than dense tensors of known formats.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    same: dict[str, str] = {}
+    first: dict[tuple[object, ...], str] = {}
+    for name, held in state.items():
+        value = plain_tensor(name, held)
+        view = (local(value).data_ptr(), value.shape, value.stride(), value.dtype, value.device)
+        if value.numel() and first.setdefault(view, name) != name:
+            same[name] = first[view]
+        else:
+            tensors[name] = value
+    return tensors, same
 
 
 def to_bits(tensor: torch.Tensor, *, signed_zeros: bool) -> BitTensor:

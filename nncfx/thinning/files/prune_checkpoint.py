@@ -19,6 +19,7 @@ from nncfx.lazy import LazyMapping
 from nncfx.quantization.checkpoints.checkpoint_folder import Shards, ShardWriter
 from nncfx.quantization.checkpoints.quantize_checkpoint import empty_model
 from nncfx.schemes import Criterion, group_scores, keep_groups
+from nncfx.schemes.masks.exact_masks import removed_groups
 from nncfx.schemes.masks.ranking import largest
 from nncfx.storage.models.module_walk import all_tensors
 from nncfx.thinning.surgery import Cut
@@ -90,17 +91,12 @@ def prune_checkpoint(
         count = _heads_allowed(own, config, int(keep[heads[0]].sum()))
         for at in heads:
             keep[at] = largest(scores[at], count)
-    gone = {
-        one.name: (~mask).numpy().nonzero()[0]
-        for one, mask in zip(channels.prunable, keep, strict=True)
-        if not mask.all()
-    }
     changes = {
         kind: int(mask.sum()) for kind, mask in zip(kinds, keep, strict=True) if not mask.all()
     }
     if _KEYS in changes:
         changes |= _head_changes(config, changes[_KEYS])
-    cut = Cut(entries_of(channels, gone))
+    cut = Cut(entries_of(channels, removed_groups(channels, keep)))
     _check(own, cut, changes, shards, channels)
     told = {"pruned": level, "criterion": str(criterion), "align": align}
     writer = ShardWriter(target, shards, told)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset, SubsetRandomSampler, TensorDataset
 
-from nncfx.compressor.evaluation.validation_data import Validation, divided, examples_in
+from nncfx.compressor.evaluation.validation_data import Validation, divided, total_examples
 
 ROWS = torch.arange(70)
 
@@ -57,7 +57,7 @@ def test_a_loader_is_divided_by_its_dataset_even_if_it_shuffles(
     assert len(chooses + judges) == (60 if drop_last else 65)
     assert parts(found) == (chooses, judges)  # the same in every pass
     # a metric that divides by the size of the dataset still means something
-    assert len(found.judges.dataset) == len(judges) == examples_in(found.judges)  # type: ignore[attr-defined] # a loader
+    assert len(found.judges.dataset) == len(judges) == total_examples(found.judges)  # type: ignore[attr-defined] # a loader
 
 
 class Stream(IterableDataset):  # type: ignore[type-arg] # of pairs

@@ -190,19 +190,6 @@ class Gated(Turned):
         return self.second(torch.cat([x.relu(), gate.sigmoid()], 1))
 
 
-def test_what_is_split_before_a_relu_is_rounded_whole(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(4, 8, 40)
-    is_equal_in_integers(nncfx.quantize(Gated().eval(), [x]), x, 2, tmp_path)
-
-
-def test_a_relu_behind_a_transposition_is_part_of_the_quantizer(tmp_path: Path) -> None:
-    """Rounded in front of it as well, ONNX Runtime would make one grid of the two."""
-    torch.manual_seed(0)
-    x = torch.randn(4, 8, 40)
-    is_equal_in_integers(nncfx.quantize(Turned().eval(), [x]), x, 2, tmp_path)
-
-
 class Memory(nn.Module):
     """Joins a constant to what it computes, as a recurrent network's first step does."""
 
@@ -213,12 +200,6 @@ class Memory(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         state = torch.arange(72.0).reshape(1, 2, 6, 6).expand(len(x), -1, -1, -1) / 36 - 1
         return self.write(torch.cat([self.read(x).relu(), state], 1))
-
-
-def test_what_is_joined_with_a_constant_is_in_integers(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(2, 8, 6, 6)
-    is_equal_in_integers(nncfx.quantize(Memory().eval(), [x]), x, 2, tmp_path)
 
 
 class Resampler(nn.Module):
@@ -262,10 +243,22 @@ class Scaled(Turned):
         return self.third(torch.cat([y[..., 1:], self.second(y).sigmoid() * 3 - 1], 1))
 
 
-def test_scales_of_one_part_no_quantizers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "shape", "layers"),
+    [
+        pytest.param(Gated, (4, 8, 40), 2, id="what is split before a ReLU is rounded whole"),
+        # rounded in front of the ReLU as well, ONNX Runtime would make one grid of the two
+        pytest.param(Turned, (4, 8, 40), 2, id="a ReLU behind a transposition is in a quantizer"),
+        pytest.param(Memory, (2, 8, 6, 6), 2, id="what is joined with a constant"),
+        pytest.param(Scaled, (2, 8, 9), 3, id="scales of one part no quantizers"),
+    ],
+)
+def test_layers_around_clamps_compute_in_integers(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], layers: int, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
-    x = torch.randn(2, 8, 9)
-    is_equal_in_integers(nncfx.quantize(Scaled().eval(), [x]), x, 3, tmp_path)
+    x = torch.randn(shape)
+    is_equal_in_integers(nncfx.quantize(make().eval(), [x]), x, layers, tmp_path)
 
 
 def is_equal_in_integers(model: nn.Module, x: torch.Tensor, layers: int, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """What is left in float is computed in float by ONNX Runtime, too."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,14 +127,6 @@ class JoinedTokens(nn.Module):
         return result
 
 
-@pytest.mark.parametrize("dynamic", [True, False], ids=["open batch", "fixed"])
-def test_openvino_reads_joined_tokens(dynamic: bool, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(2, 5, 8)
-    found, expected = in_openvino(JoinedTokens(), x, tmp_path, dynamic_batch=dynamic)
-    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
-
-
 class Shrunk(nn.Module):
     """A cubic resize to fewer pixels between convolutions."""
 
@@ -175,13 +168,6 @@ class JoinedChannels(nn.Module):
         return result
 
 
-def test_openvino_reads_joined_channels_that_become_pixels(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(2, 3, 6, 6)
-    found, expected = in_openvino(JoinedChannels(), x, tmp_path, dynamic_batch=False)
-    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
-
-
 class Pooled(nn.Module):
     """A head on the greatest and the least of each channel."""
 
@@ -194,13 +180,6 @@ class Pooled(nn.Module):
         pooled = torch.cat([x.amax((2, 3)), x.amin((2, 3))], 1)
         result: torch.Tensor = self.head(pooled)
         return result
-
-
-def test_openvino_rounds_the_greatest_and_the_least(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(2, 3, 6, 6)
-    found, expected = in_openvino(Pooled(), x, tmp_path)
-    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
 
 
 class Widened(nn.Module):
@@ -225,14 +204,6 @@ def test_openvino_adds_channels_of_zeros(tmp_path: Path) -> None:
     assert np.linalg.norm(found - expected) < 0.02 * np.linalg.norm(expected)
 
 
-def test_openvino_multiplies_matrices_without_biases(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(8, 16)
-    layers = [nn.Linear(16, 48, bias=False), nn.ReLU(), nn.Linear(48, 10, bias=False)]
-    found, expected = in_openvino(nn.Sequential(*layers), x, tmp_path, dynamic_batch=False)
-    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
-
-
 class Memory(nn.Module):
     """Attention to a table whose rows are keys and values."""
 
@@ -244,11 +215,29 @@ class Memory(nn.Module):
         return (self.layer(x) @ self.table.T).softmax(-1) @ self.table
 
 
-@pytest.mark.parametrize("dynamic", [True, False], ids=["open batch", "fixed"])
-def test_openvino_reads_from_a_memory(dynamic: bool, tmp_path: Path) -> None:
+def without_biases() -> nn.Module:
+    layers = nn.Linear(16, 48, bias=False), nn.ReLU(), nn.Linear(48, 10, bias=False)
+    return nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "dynamic"),
+    [
+        pytest.param(JoinedTokens, (2, 5, 8), True, id="joined tokens, open batch"),
+        pytest.param(JoinedTokens, (2, 5, 8), False, id="joined tokens"),
+        pytest.param(JoinedChannels, (2, 3, 6, 6), False, id="joined channels become pixels"),
+        pytest.param(Pooled, (2, 3, 6, 6), True, id="the greatest and the least"),
+        pytest.param(without_biases, (8, 16), False, id="matrices without biases"),
+        pytest.param(Memory, (2, 7, 16), True, id="a memory, open batch"),
+        pytest.param(Memory, (2, 7, 16), False, id="a memory"),
+    ],
+)
+def test_openvino_rounds_as_simulated(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], dynamic: bool, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
-    x = torch.randn(2, 7, 16)
-    found, expected = in_openvino(Memory(), x, tmp_path, dynamic_batch=dynamic)
+    x = torch.randn(shape)
+    found, expected = in_openvino(make(), x, tmp_path, dynamic_batch=dynamic)
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
 
 

@@ -10,11 +10,6 @@ from nncfx.errors import RuntimeFailure
 from nncfx.runtimes import BuildOptions, runtime_named
 
 
-def test_a_profile_is_refused() -> None:
-    with pytest.raises(RuntimeFailure, match="keeps no profile"):
-        runtime_named("aot_inductor").build(nn.ReLU(), BuildOptions(profile=True))
-
-
 def test_an_option_that_inductor_has_not_is_told() -> None:
     options = BuildOptions(settings=(("no_such_option", "1"),))
     with (

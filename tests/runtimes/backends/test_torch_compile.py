@@ -16,9 +16,10 @@ def test_an_unknown_setting_gets_the_nearest() -> None:
         runtime_named("torch_compile").build(nn.ReLU(), BuildOptions(settings=(("modes", "x"),)))
 
 
-def test_a_profile_is_refused() -> None:
+@pytest.mark.parametrize("name", ["aot_inductor", "torch_compile"])
+def test_a_profile_is_refused(name: str) -> None:
     with pytest.raises(RuntimeFailure, match="keeps no profile"):
-        runtime_named("torch_compile").build(nn.ReLU(), BuildOptions(profile=True))
+        runtime_named(name).build(nn.ReLU(), BuildOptions(profile=True))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Inputs go to the model by name or by order, and what does not fit is named."""
 
 import re
+from collections import UserDict
 from typing import Any
 
 import numpy as np
@@ -85,5 +86,6 @@ def test_what_does_not_fit_is_named(inputs: Any, message: str) -> None:  # noqa:
 
 
 def test_examples_are_counted_along_axis_0_of_the_first_tensor() -> None:
-    assert examples_in({"flag": True, "x": torch.ones(6, 2)}) == 6
-    assert examples_in((torch.tensor(1.0),)) == 1
+    assert examples_in({"flag": True, "x": [torch.ones(6, 2)]}) == 6
+    assert examples_in(UserDict(names=["a", "b"], x=torch.ones(4, 2))) == 4
+    assert examples_in((torch.tensor(1.0), 3)) == 1
