@@ -109,6 +109,12 @@ class ChannelState:
         """Whether a tensor carries channels or comes from a parameter."""
         return tensor in self._grids or id(tensor) in self.names or tensor in self._sources
 
+    def is_fixed(self, tensor: torch.Tensor) -> bool:
+        """Whether all channels that a tensor carries stay, and it comes from no parameter."""
+        if self.source(tensor) is not None:
+            return False
+        return self.ledger.are_fixed(narrowed(self.ids(tensor)).reshape(-1).numpy())
+
     def whole_parameter(self, tensor: torch.Tensor | None) -> str | None:
         """Return the name of the parameter that a tensor is in unchanged layout; else None."""
         if tensor is None:

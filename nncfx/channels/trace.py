@@ -9,6 +9,7 @@ from typing import Final
 
 import torch
 from torch import nn
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from typing_extensions import override
 
 from nncfx.channels.ids import sequence, varying_axes
@@ -109,14 +110,8 @@ class ChannelObserver(SizeObserver):
         self.read.update(names[id(one)] for one in operands if id(one) in names)
         self.state.read(operands)
         known = [one for one in operands if self.state.is_known(one)]
-        if not known:
+        if not known or (is_transformed() and self._is_constant(call, known)):
             return
-        if is_transformed():
-            raise GraphError(
-                f"'{place_of(call)}' is called by a function of torch.func, such as vmap or "
-                "grad, where channels are not followed. Take derivatives with "
-                "torch.autograd.grad, or compress the modules that it calls by themselves."
-            )
         reason = self._fixed.get(place_of(call))
         if reason is not None:
             for tensor in operands:
@@ -126,6 +121,23 @@ class ChannelObserver(SizeObserver):
         for one in (*call.args, *call.kwargs.values()):
             if isinstance(one, Countable) and name in _OF_NUMBERS:
                 one.used()
+
+    def _is_constant(self, call: TracedCall, known: Sequence[torch.Tensor]) -> bool:
+        """Return whether a call by a function of torch.func reads only channels that stay.
+
+        So do masks of attention, which transformers makes from the mask of the tokens.
+
+        Raises:
+            GraphError: it reads other channels, or parameters.
+        """
+        with temporarily_clear_interpreter_stack():
+            if all(map(self.state.is_fixed, known)):
+                return True
+        raise GraphError(
+            f"'{place_of(call)}' is called by a function of torch.func, such as vmap or "
+            "grad, where channels are not followed. Take derivatives with "
+            "torch.autograd.grad, or compress the modules that it calls by themselves."
+        )
 
     @override
     def on_shape(self, tensor: torch.Tensor) -> torch.Size:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch.nn import functional as F
 
 from nncfx.channels.trace import analyze_channels
@@ -347,3 +348,21 @@ def test_what_torchs_function_transforms_call_is_refused() -> None:
     model = Function(forward, inner=nn.Linear(3, 4))
     with pytest.raises(GraphError, match=r"inner\]/linear_0' is called by .*autograd\.grad"):
         analyze_channels(model, torch.randn(2, 3))
+
+
+def test_masks_that_vmap_makes_from_inputs_are_constants() -> None:
+    """Transformers make masks of attention so."""
+
+    def forward(self: Function, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        def is_visible(row: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+            return mask[row, query] & (query > 0)
+
+        rows, queries = (torch.arange(size) for size in mask.shape)
+        with TransformGetItemToIndex():
+            columns = torch.func.vmap(is_visible, in_dims=(None, 0))
+            visible = torch.func.vmap(columns, in_dims=(0, None))(rows, queries)
+        return self.head(self.stem(x).relu() * visible[..., None])
+
+    model = Function(forward, stem=nn.Linear(3, 4), head=nn.Linear(4, 2))
+    inputs = (torch.randn(2, 5, 3), torch.ones(2, 5, dtype=torch.bool))
+    assert {one.name: one.size for one in analyze_channels(model, inputs).prunable} == {"stem": 4}

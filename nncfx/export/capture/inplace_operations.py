@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._ops import OpOverload
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
@@ -84,5 +85,12 @@ def _is_unseen(node: fx.Node, names: dict[int, list[fx.Node]], order: dict[fx.No
 
 def _storages(node: fx.Node) -> set[int]:
     found: Sequence[object] = pytree.tree_leaves(node.meta.get("val"))
-    tensors = (one for one in found if isinstance(one, torch.Tensor))
+    tensors = (_unwrapped(one) for one in found if isinstance(one, torch.Tensor))
     return {StorageWeakRef(one.untyped_storage()).cdata for one in tensors}  # type: ignore[no-untyped-call]  # torch leaves it so
+
+
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that has the storage: inside vmap, it is wrapped."""
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor

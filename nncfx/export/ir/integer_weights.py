@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _JOINING: Final = frozenset({"Concat", "Expand", "Tile"})
+_RESHAPING: Final = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
 @dataclass(kw_only=True, eq=False)
@@ -77,9 +78,12 @@ def _is_joined(constant: "ir.Value") -> bool:
     """Return whether a constant is concatenated with computed values, or repeated for that.
 
     Such a constant is not a weight; examples are the class token of a transformer and the queries
-    of a resampler.
+    of a resampler, which may have other axes before.
     """
-    return all(one.op_type in _JOINING for one in consumers(constant))
+    return all(
+        one.op_type in _JOINING or (one.op_type in _RESHAPING and _is_joined(one.outputs[0]))
+        for one in consumers(constant)
+    )
 
 
 def _for_its_side(weight: IntegerWeight, target: Target) -> IntegerWeight:

@@ -46,7 +46,15 @@ def _filled(x: Tensor) -> Tensor:
     return (x + 1).fill_(3)
 
 
-@pytest.mark.parametrize("function", [_twice, _unused_view, _filled])
+def _beside_vmap(x: Tensor) -> Tensor:
+    return torch.vmap(lambda row: row * 2)(x).relu_()
+
+
+def _inside_vmap(x: Tensor) -> Tensor:
+    return torch.vmap(lambda row: (row * 2).add_(1))(x)
+
+
+@pytest.mark.parametrize("function", [_twice, _unused_view, _filled, _beside_vmap, _inside_vmap])
 def test_replaces_what_nobody_sees(function: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(2, 3)
     program = torch.export.export(Applied(function), (x,))
@@ -57,7 +65,16 @@ def test_replaces_what_nobody_sees(function: Callable[[Tensor], Tensor]) -> None
     assert torch.equal(program.module()(x), function(x))
 
 
-@pytest.mark.parametrize("function", [_seen_by_a_view, _of_a_view, _of_the_input, _narrowing])
+def _of_what_vmap_read(x: Tensor) -> Tensor:
+    y = x + 1
+    z = torch.vmap(lambda row: row.view(-1))(y)
+    y.mul_(2)
+    return y + z
+
+
+@pytest.mark.parametrize(
+    "function", [_of_what_vmap_read, _seen_by_a_view, _of_a_view, _of_the_input, _narrowing]
+)
 def test_leaves_alone_what_somebody_sees(function: Callable[[Tensor], Tensor]) -> None:
     program = torch.export.export(Applied(function), (torch.randn(2, 3),))
     before = str(program.graph)

@@ -53,6 +53,7 @@ class Net(nn.Module):
         return {
             "mapping": {"cache": Cache(), "logits": y},
             "tuple": (y, Cache(), y + 1),
+            "nested": (Found(y, Cache()), y + 1),
             "dataclass": Found(y, Cache()),
             "object": Cache(),
             "registered": Sample(sample=y, more=y + 1),
@@ -70,6 +71,7 @@ def executed(path: Path, inputs: object) -> tuple[Tensor, ...]:
         ("mapping", ("logits",), "cache"),
         ("dataclass", ("logits",), "cache"),
         ("tuple", ("output_0", "output_1"), "1"),
+        ("nested", ("output_0_logits", "output_1"), "0.cache"),
     ],
 )
 def test_what_no_file_can_hold_is_left_out_and_told_once(

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
+from typing_extensions import override
 
 import nncfx
 from nncfx.export import export_onnx
@@ -210,23 +211,35 @@ class Resampler(nn.Module):
         self.into, self.query, self.key = nn.Linear(16, 32), nn.Linear(32, 32), nn.Linear(32, 32)
         self.latent = nn.Parameter(torch.randn(4, 32))
 
+    def queries(self) -> torch.Tensor:
+        return self.latent
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        latent = self.latent.unsqueeze(0).expand(x.size(0), -1, -1)
+        latent = self.queries().unsqueeze(0).expand(x.size(0), -1, -1)
         keys = self.key(torch.cat([self.into(x), latent], 1))
         return self.query(latent) @ keys.transpose(1, 2)
 
 
+class Picking(Resampler):
+    """Reads some of its queries, as RF-DETR does in evaluation; they are quantized as picked."""
+
+    @override
+    def queries(self) -> torch.Tensor:
+        return self.latent[:3]
+
+
 @pytest.mark.parametrize("dynamic_batch", [True, False])
+@pytest.mark.parametrize("kind", [Resampler, Picking])
 def test_a_parameter_that_is_repeated_and_joined_is_in_integers(
-    tmp_path: Path, dynamic_batch: bool
+    tmp_path: Path, kind: type[Resampler], dynamic_batch: bool
 ) -> None:
     torch.manual_seed(0)
     x = torch.randn(1, 6, 16)
-    model = nncfx.quantize(Resampler().eval(), [x])
+    model = nncfx.quantize(kind().eval(), [x])
     file = export_onnx(model, tmp_path / "m.onnx", x, dynamic_batch=dynamic_batch)
     assert integer_kernels(file.path, x).float == ()
     (found,) = run_file(file.path, x)
-    with torch.no_grad():
+    with torch.no_grad(), integer_arithmetic(model):
         torch.testing.assert_close(torch.as_tensor(found), model(x), rtol=1e-5, atol=1e-5)
 
 
