@@ -10,7 +10,7 @@ from typing import Final
 
 from torch import fx, nn
 
-from nncfx.errors import ExportError, is_installed
+from nncfx.errors import ExportError, HookError, is_installed
 
 _OPERATION: Final = (
     re.compile(r"OpOverload\(op='([\w.:]+)'"),
@@ -47,6 +47,8 @@ def as_export_error(error: BaseException, module: nn.Module) -> ExportError:
     model = type(module).__name__
     chain = list(_chain(error))
     texts = [_COLOUR.sub("", str(link)) for link in chain]
+    if isinstance(chain[-1], HookError):  # it names its place and advice
+        return ExportError(f"{model} cannot be exported: {texts[-1]}")
     named = (pattern.search(text) for pattern in _OPERATION for text in texts)
     operation = next((found.group(1) for found in named if found), "")
     where = _source_line([*texts, *_nodes_read(chain)]) or _raising_line(chain[-1])

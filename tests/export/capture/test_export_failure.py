@@ -11,7 +11,7 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from language_models import language_model
-from nncfx.errors import ExportError
+from nncfx.errors import ExportError, HookError
 from nncfx.export import export_onnx
 from nncfx.export.capture.export_failure import as_export_error
 from nncfx.tracing.calls import call_numbers
@@ -106,6 +106,14 @@ def test_a_reason_does_not_end_where_a_colon_announces_it() -> None:
     text = str(as_export_error(error, Net()))
     assert "Found the following conflicts: - axis 1 is static. Change" in text
     assert "no reason given" in str(as_export_error(chained("outer", ""), Net()))
+
+
+def test_an_error_of_hooks_stands_as_it_is() -> None:
+    error = chained("outer")
+    error.__cause__ = HookError("There is a hook at x.T. Remove it.")
+    assert str(as_export_error(error, Net())) == (
+        "Net cannot be exported: There is a hook at x.T. Remove it."
+    )
 
 
 @pytest.mark.parametrize(

@@ -772,3 +772,5 @@ def test_a_part_that_the_model_runs_twice_warns_that_it_begins_with_the_first() 
     model = repeating(2)
     with pytest.warns(UserWarning, match="a part on its own has the hooks of its first run"):
         assert model.part(X).tolist() == EXPECTED
+    with pytest.raises(HookError, match="take the model, not a part that it runs repeatedly"):
+        torch.export.export(model.part, (X,))
