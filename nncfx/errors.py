@@ -45,6 +45,7 @@ __all__ = [
     "TracingError",
     "did_you_mean",
     "error_text",
+    "is_installed",
     "machine_fault",
     "machine_faults_told",
     "needing",
@@ -186,6 +187,11 @@ _INSTALLED: Final = (
 )
 
 
+def is_installed(filename: str) -> bool:
+    """Return whether code of `filename` belongs to nncfx, Python or an installed package."""
+    return filename.startswith(_INSTALLED)
+
+
 def users_line(error: BaseException) -> traceback.FrameSummary | None:
     """Return the last line of user code in the traceback of `error`, or of its causes.
 
@@ -194,7 +200,7 @@ def users_line(error: BaseException) -> traceback.FrameSummary | None:
     while error.__cause__ is not None:
         error = error.__cause__
     frames = reversed(traceback.extract_tb(error.__traceback__))
-    return next((one for one in frames if not one.filename.startswith(_INSTALLED)), None)
+    return next((one for one in frames if not is_installed(one.filename)), None)
 
 
 _FAULTY_TYPES: Final = frozenset(

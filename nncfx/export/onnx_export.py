@@ -297,7 +297,7 @@ def _capture(
     except ExportError:
         raise
     except Exception as error:
-        raise as_export_error(error, model=type(model).__name__) from error
+        raise as_export_error(error, model) from error
     if program is None:
         raise ExportError(f"torch.onnx.export returned nothing for {type(model).__name__}.")
     name_inputs(program.model.graph)

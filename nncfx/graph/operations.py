@@ -98,6 +98,8 @@ class Operation(NamedTuple):
             name by which `module` reads it.
         equation: The equation of an `einsum`, as written; "" for any other function.
         fill: The value with which a `pad` fills; 0 for any other function.
+        is_statement: Whether the code drops the result, a tensor that the call was given, as in
+            `x.relu_()` on a line of its own. What reads `x` next reads no result of a hook.
     """
 
     address: str
@@ -111,10 +113,16 @@ class Operation(NamedTuple):
     parameters: Mapping[int, str] = NO_PARAMETERS
     equation: str = ""
     fill: float = 0.0
+    is_statement: bool = False
 
     @override
     def __hash__(self) -> int:
         return hash(self.address)
+
+    @property
+    def is_assignment(self) -> bool:
+        """Whether readers read the tensor that it changes, which no hook on it can replace."""
+        return self.is_statement or self.function == "__setitem__"
 
     @property
     def scope(self) -> str:

@@ -128,6 +128,7 @@ def _operation(one: Operation) -> dict[str, object]:
         "address": one.address,
         **({"equation": one.equation} if one.equation else {}),
         **({"fill": str(one.fill)} if one.fill else {}),
+        **({"is_statement": True} if one.is_statement else {}),
     }
 
 
@@ -145,4 +146,5 @@ def _read_operation(value: Mapping[str, Any]) -> Operation:
         parameters={int(port): _text(name) for port, name in value["parameters"].items()},
         equation=_text(value.get("equation", "")),
         fill=float(_text(value.get("fill", "0"))),
+        is_statement=value.get("is_statement") is True,
     )

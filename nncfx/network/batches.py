@@ -29,7 +29,9 @@ def inputs_in(batch: object, model: nn.Module) -> ExampleInputs:
             tuple that begins with all positional inputs, if the forward needs several or the
             model was wrapped with several; or any other tuple or list, for instance
             (input, label), whose first element is one of these or a tuple or list that is the
-            only input (an annotation such as `list[Tensor]` says so where it is not clear).
+            only input (an annotation such as `list[Tensor]` says so where it is not clear); or a
+            list of tensors that is the only input of a model that was wrapped with one, or that
+            says so.
         model: The number of inputs is taken from its forward and from its example inputs.
 
     Raises:
@@ -45,6 +47,8 @@ def warn_unused_inputs(batch: object, model: nn.Module) -> None:
     A tensor with one number per example is taken for labels without a warning.
     """
     if isinstance(model, torch.jit.ScriptModule) or not isinstance(batch, tuple | list):
+        return
+    if _is_only_input(batch, model):
         return
     parameters = inspect.signature(model.forward).parameters.values()
     names = [one.name for one in parameters if one.kind in _POSITIONAL]
@@ -72,14 +76,14 @@ def _inputs(batch: object, model: nn.Module) -> object:
         return batch
     if isinstance(batch, Mapping):
         return batch if _has_keywords(model, batch) else (batch,)
-    if isinstance(batch, tuple | list) and batch:
+    if isinstance(batch, tuple | list) and batch and not _is_only_input(batch, model):
         count = _positional_inputs(model)
         if len(batch) >= count > 1 and isinstance(batch[0], Tensor):
             return tuple(batch[:count])
         if isinstance(batch[0], tuple | list):
             return batch[0] if _takes(model, batch[0]) else (batch[0],)
         return _inputs(batch[0], model)
-    if tensors_in(batch):  # a dataclass
+    if tensors_in(batch):  # a dataclass, or a list that is the only input
         return (batch,)
     raise ArgumentError(
         f"A batch is or begins with a {type(batch).__name__}; it must be a tensor, a mapping of "
@@ -114,6 +118,17 @@ def _takes(model: nn.Module, inputs: Sequence[object]) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _is_only_input(batch: Sequence[object], model: nn.Module) -> bool:
+    """Return whether a list or tuple of tensors is the first input, rather than begins with it."""
+    is_list = all(isinstance(one, Tensor) for one in batch)
+    if not is_list or isinstance(model, torch.jit.ScriptModule):
+        return False
+    if isinstance(model, NNCFNetwork):
+        known, _ = as_call(model.nncf.example_inputs)
+        return bool(known) and isinstance(known[0], tuple | list) and not _is_nested(known[0])
+    return _is_annotated_as_sequence(model)
 
 
 def _is_nested(inputs: Sequence[object]) -> bool:

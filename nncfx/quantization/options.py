@@ -43,7 +43,8 @@ class QuantizeOptions:
             "enable" where the target has such sums (`onnxruntime-avx2`), else "disable".
 
     Raises:
-        ArgumentError: the rounding is unknown, or a range is not a `RangeRequest`.
+        ArgumentError: the rounding is unknown, `placement` is no `PlacementOptions`, or a range
+            is no `RangeRequest`.
     """
 
     placement: PlacementOptions = field(default_factory=PlacementOptions)
@@ -57,13 +58,20 @@ class QuantizeOptions:
 
     def __post_init__(self) -> None:
         """Check values that would otherwise fail only after calibration."""
+        if not isinstance(self.placement, PlacementOptions):
+            raise ArgumentError(
+                f"placement is {self.placement!r}. Write it as PlacementOptions(...), of "
+                "nncfx.quantization."
+            )
         if self.rounding is not None:
             require_known("rounding", self.rounding, ("nearest", *ROUNDINGS))
         for name in ("activation_range", "weight_range"):
             asked = getattr(self, name)
             if asked is not None and not isinstance(asked, RangeRequest):
+                method = asked if isinstance(asked, str) else "percentile"
+                right = RangeRequest(method=method)  # type: ignore[arg-type]  # it checks the name
                 raise ArgumentError(
-                    f"{name} is {asked!r}. Write it as RangeRequest(method='percentile'), of "
+                    f"{name} is {asked!r}. Write it as RangeRequest(method={right.method!r}), of "
                     "nncfx.quantization."
                 )
 

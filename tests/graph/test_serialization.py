@@ -44,6 +44,18 @@ def test_what_a_padding_is_filled_with_comes_back(value: float) -> None:
     assert again == graph.operations[0]
 
 
+def test_a_statement_stays_one() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x + 1
+            y.relu_()
+            return y
+
+    graph = nncfx.trace(Model(), torch.ones(2))
+    assert [one.is_statement for one in graph.operations] == [False, True]
+    assert NNCFGraph.from_json(graph.to_json()) == graph
+
+
 def test_a_sparse_tensor_stays_one() -> None:
     class Graph(torch.nn.Module):
         def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:

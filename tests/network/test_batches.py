@@ -140,6 +140,23 @@ def test_an_annotation_says_that_a_list_is_one_input(count: int) -> None:
     assert one is ONE
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_list_of_tensors_is_a_batch_where_the_model_takes_one(
+    count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    images = [ONE, TWO, ONE][:count]
+    wrapped = nncfx.wrap(Unannotated(), ([ONE],))
+    training = nncfx.wrap(Images(), ([ONE], LABELS))
+    for model in (Images(), nncfx.wrap(Images(), ([ONE],)), wrapped, training):
+        for batch in (images, tuple(images)):
+            (found,) = inputs_in(batch, model)
+            assert len(found) == count
+    model = nncfx.quantize(Images(), [images, images])
+    assert len(model.nncf.example_inputs[0]) == count
+    assert "not used" not in caplog.text
+    assert inputs_in([ONE, LABELS], Captions()) is ONE
+
+
 class Unannotated(Images):
     """Does not say that it takes a list, as RetinaNet of torchvision does not."""
 

@@ -104,7 +104,10 @@ def test_what_is_no_such_argument_is_refused_and_the_model_stays_plain(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"activation_range": "kl"}, r"activation_range is 'kl'. Write .*RangeRequest\(meth"),
+        ({"activation_range": "kl"}, r"is 'kl'. Write .*RangeRequest\(method='kl'\)"),
+        ({"weight_range": "minmax"}, "no range method 'minmax'. Did you mean 'min_max'"),
+        ({"weight_range": ("kl",)}, r"is \('kl',\). Write .*RangeRequest\(method='percentile'\)"),
+        ({"placement": ["head"]}, r"placement is \['head'\]. Write .*PlacementOptions\(\.\.\.\)"),
         ({"rounding": "adaptve"}, r"Did you mean 'adaptive'\? Known are nearest, gptq"),
     ],
 )

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from torch import fx
+from torch import fx, nn
 
-from nncfx.errors import ExportError
+from nncfx.errors import ExportError, HookError, is_installed
 
 _OPERATION: Final = (
     re.compile(r"OpOverload\(op='([\w.:]+)'"),
@@ -32,22 +32,29 @@ _MACHINERY: Final = frozenset(
     {"nncfx", "onnx_ir", "onnxscript", "torch", *sys.stdlib_module_names}
 )
 """Packages whose lines do not belong to the model."""
+_AT: Final = " at "
+_SHOWN: Final = 4
 _COLOUR: Final = re.compile(r"\x1b?\[\d+m")
 
 
-def as_export_error(error: BaseException, *, model: str) -> ExportError:
+def as_export_error(error: BaseException, module: nn.Module) -> ExportError:
     """Return an `ExportError` that names the operation, the line of the model and the remedy.
 
     Args:
         error: the error that torch's exporter raised.
-        model: class name of the model.
+        module: the model that it exported.
     """
+    model = type(module).__name__
     chain = list(_chain(error))
     texts = [_COLOUR.sub("", str(link)) for link in chain]
+    if isinstance(chain[-1], HookError):  # it names its place and advice
+        return ExportError(f"{model} cannot be exported: {texts[-1]}")
     named = (pattern.search(text) for pattern in _OPERATION for text in texts)
     operation = next((found.group(1) for found in named if found), "")
     where = _source_line([*texts, *_nodes_read(chain)]) or _raising_line(chain[-1])
     reason = _first_line(texts[-1])
+    # who uses a package cannot change its code
+    parts = _parts_instead(module) if is_installed(where.removeprefix(_AT)) else ""
     if operation and "Unsupported attribute type" in reason and "Symbolic" in reason:
         return ExportError(
             f"{model} cannot be exported with an open batch: operation '{operation}'{where} takes "
@@ -55,13 +62,13 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
             "holds that number as a constant. Pass dynamic_batch=False."
         )
     if operation:
-        fix = "Write it with other operations, or compute it outside of the model."
+        fix = parts or "Write it with other operations, or compute it outside of the model."
         return ExportError(
             f"{model} cannot be exported: operation '{operation}'{where} has no ONNX form "
             f"({reason}). {_FIXES.get(operation, fix)}"
         )
     if any(type(link).__name__.startswith("GuardOnDataDependent") for link in chain):
-        fix = "Use torch.where, or torch.cond, instead of the branch."
+        fix = parts or "Use torch.where, or torch.cond, instead of the branch."
         if "`assert " in where:
             fix = "Remove the assertion, or run Python with -O, which leaves assertions out."
         return ExportError(
@@ -76,8 +83,20 @@ def as_export_error(error: BaseException, *, model: str) -> ExportError:
         )
     return ExportError(
         f"{model} cannot be exported{where}: {type(chain[-1]).__name__}: {reason.rstrip('.')}. "
-        "Change that part of its forward; where an open axis is at fault, call nncfx.export_onnx "
-        "without it in dynamic_axes, or with dynamic_batch=False."
+        f"{parts or 'Change that part of its forward.'} Where an open axis is at fault, call "
+        "nncfx.export_onnx without it in dynamic_axes, or with dynamic_batch=False."
+    )
+
+
+def _parts_instead(model: nn.Module) -> str:
+    """Return the advice to export parts of `model` where code of an installed package fails."""
+    fix = "The line is of an installed package: export the parts of the model that do not run it"
+    parts = [name for name, one in model.named_children() if any(True for _ in one.parameters())]
+    if not parts:
+        return f"{fix}."
+    return (
+        f"{fix}, each by itself and with the inputs that it gets there, such as "
+        f"model.{parts[0]} of {', '.join(parts[:_SHOWN])}."
     )
 
 
@@ -126,7 +145,7 @@ def _raising_line(error: BaseException) -> str:
 
 
 def _told(path: str, line: int | str, function: str, code: str) -> str:
-    return f" at {path}:{line} in {function}" + (f", `{code}`" if code else "")
+    return f"{_AT}{path}:{line} in {function}" + (f", `{code}`" if code else "")
 
 
 def _first_line(text: str) -> str:

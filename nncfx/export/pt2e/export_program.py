@@ -77,7 +77,7 @@ def export_program(
         except ExportError:
             raise
         except Exception as error:
-            raise as_export_error(error, model=type(model).__name__) from error
+            raise as_export_error(error, model) from error
         state = program.state_dict  # it shares memory with the model, whose weights are restored
         for name, weight in state.items():
             if first.writes.is_held(weight):

@@ -127,7 +127,8 @@ class Requests:
         """Return the sites of the hooks that quantize `tensor`.
 
         This is the output of its producer if all readers can read it quantized, else the inputs
-        of the readers that requested it. An assignment to elements has no output to hook.
+        of the readers that requested it. An assignment, such as `x[i] = y` or `x.relu_()` as a
+        statement, has no output to hook, and nothing reads a hook on the tensor that it changes.
         """
         if tensor in self._unseen:
             return [self._unseen[tensor]]
@@ -136,10 +137,14 @@ class Requests:
         asked = [one for one in edges if (one.target, one.target_port) in self._covered]
         everywhere = tensor in self.produced or len(asked) == len(edges)
         producer = self.graph.get(address)
-        is_assigned = producer is not None and producer.function == "__setitem__"
+        is_assigned = producer is not None and producer.is_assignment
         if everywhere and not is_assigned and not is_model_input(address):
             return [PostSite(address, port)]
-        return [PreSite(one.target, one.target_port) for one in asked]
+        return [
+            PreSite(one.target, one.target_port)
+            for one in asked
+            if one.target_port or not self.graph.find(one.target).is_assignment
+        ]
 
     def _relus_behind(self, tensor: Tensor) -> list[Tensor]:
         """Return the results of the ReLUs that read `tensor`; empty if anything else reads it."""

@@ -65,6 +65,12 @@ def numbered_calls() -> AbstractContextManager[Any]:
     return _CallsMode() if torch.compiler.is_compiling() else _fresh()
 
 
+def are_numbered() -> bool:
+    """Return whether calls are numbered here and now."""
+    calls = _compiled_calls() if torch.compiler.is_compiling() else _CALLS.get()
+    return calls is not None
+
+
 def is_code_of(frame: FrameType, code: CodeType) -> bool:
     """Return whether `frame` runs `code`, or code that torch.compile made from it."""
     runs = frame.f_code
@@ -108,12 +114,16 @@ def _line(frame: FrameType) -> int:
     cache, or anew if it is exported.
     """
     code = frame.f_code
-    is_between = code.co_filename.startswith(_BETWEEN) or is_decorator(code)
-    line = 0 if is_between else frame.f_lineno
+    line = 0 if runs_between(code) or is_decorator(code) else frame.f_lineno
     if len(_LINES) == _CODE_LIMIT:
         _LINES.clear()
     _LINES.setdefault(id(code), (code, {}))[1][frame.f_lasti] = line
     return line
+
+
+def runs_between(code: CodeType) -> bool:
+    """Return whether `code` runs between a forward and its caller, and is not the model's."""
+    return code.co_filename.startswith(_BETWEEN)
 
 
 def is_decorator(code: CodeType) -> bool:
@@ -152,7 +162,7 @@ class CallNumbers:
 def calls_so_far(module: str) -> Counts:
     """Return the mutable counts of calls by `module` so far in this forward.
 
-    A module that is called outside the model's forward starts from 0.
+    A module that is called outside of any numbering starts from 0.
 
     Raises:
         HookError: it is called in a backward pass, where earlier calls are unknown, or in a part

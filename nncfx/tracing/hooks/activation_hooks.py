@@ -125,8 +125,8 @@ class CallPlan:
             warnings.warn(
                 f"{self.module or 'The model'} {what} while traced. Hooks "
                 "know the calls that were traced, and may miss some or be at others now. Trace "
-                "these inputs too: nncfx.wrap(model, example_inputs, further_inputs=[...]); a "
-                "loop over a batch has to be as long as there.",
+                "these inputs too: nncfx.wrap(model, example_inputs, further_inputs=[...]). Loops "
+                "over a batch must be as long; a part on its own has the hooks of its first run.",
                 stacklevel=3,
             )
 
@@ -177,12 +177,12 @@ class CallPlan:
 
     def _other_calls(self, what: str) -> OtherCallsError:
         return OtherCallsError(
-            f"While it is compiled or exported, {self.module or 'the model'} {what} when "
-            "it was traced. Hooks would be missing, or be at other calls. Write functions of "
-            "torch.jit.script as plain ones, and let the forward call the same always "
-            "(torch.compiler.is_compiling and is_exporting tell it); or wrap with inputs that "
-            "take the path of an export, such as a mask with padding, where the forward leaves "
-            "out a mask of ones; or leave that scope out with ignored_scopes."
+            f"While it is compiled or exported, {self.module or 'the model'} {what} when it was "
+            "traced. Hooks would be missing. Write functions of torch.jit.script as plain ones, "
+            "and let the forward call the same always (torch.compiler.is_compiling and "
+            "is_exporting tell it); or wrap with inputs that take the path of an export, such as "
+            "a mask with padding, where the forward leaves out a mask of ones; or leave that "
+            "scope out with ignored_scopes; or take the model, not a part that it runs repeatedly."
         )
 
     def call(
@@ -191,12 +191,7 @@ class CallPlan:
         """Return the result of `forward` with the hooks applied."""
         if not self.counts:
             return self._unnested(forward, args, kwargs)
-        with numbered_calls():
-            result = self._unnested(forward, args, kwargs)
-            made = [(one, calls_so_far(one.module)) for one in self.counts]
-        for one, counts in made:
-            one._check_visits(counts)  # noqa: SLF001 (of this class)
-        return result
+        return numbered(self.counts, self._unnested, forward, args, kwargs)
 
     def _unnested(
         self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -234,6 +229,18 @@ class CallPlan:
             if hooks is not None:
                 return hooks.call(forward, args, kwargs)
         return forward(*args, **kwargs)
+
+
+def numbered(
+    plans: tuple[CallPlan, ...], call: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Return the result of `call`, in which the calls of the modules of `plans` are numbered."""
+    with numbered_calls():
+        result = call(*args, **kwargs)
+        made = [(one, calls_so_far(one.module)) for one in plans]
+    for one, counts in made:
+        one._check_visits(counts)  # noqa: SLF001 (of this module)
+    return result
 
 
 def planned_forward(own: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,8 +4,9 @@ Elsewhere the attribute is the parameter itself, so initialization, clamps, copi
 reach it. The root of the model, each module with a hooked weight, and each module that contains a
 hooked module has a forward that switches hooked reads on. So a part of the model that is called on
 its own computes with its hooks, and so does a part that `torch.utils.checkpoint` calls again in
-the backward pass. A method other than a forward that reads a weight and is called from outside
-reads the parameter, because it cannot be told from code that is about to write to it.
+the backward pass. Except there, such a part also numbers the calls of modules that are called
+several times, as the root does. A method other than a forward that reads a weight and is called
+from outside reads the parameter, because it cannot be told from code that is about to write to it.
 """
 
 import threading
@@ -18,6 +19,11 @@ import torch
 from torch import fx
 
 from nncfx.errors import TracingError
+from nncfx.tracing.calls.call_numbers import are_numbered
+from nncfx.tracing.hooks.activation_hooks import numbered
+
+NUMBERED: Final = "_nncf_numbered"
+"""The instance attribute of a part that holds the plans whose calls it numbers on its own."""
 
 
 class _Reads(threading.local):
@@ -38,6 +44,10 @@ def are_hooked() -> bool:
     if torch.compiler.is_compiling():
         return torch.compiler.is_exporting()
     # torch.utils.checkpoint repeats a function without the module around it
+    return _is_in_backward()
+
+
+def _is_in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001 (as checkpoint does)
 
 
@@ -58,13 +68,21 @@ def reading_hooked(own: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(own)
     def forward(*args: Any, **kwargs: Any) -> Any:
         # an exported program must not have side effects, and reads hooked anyway
-        if _READS.hooked or torch.compiler.is_exporting():
+        if _READS.hooked:
             return own(*args, **kwargs)
+        plans = args[0].__dict__.get(NUMBERED)
+        if torch.compiler.is_exporting():
+            if plans is None or are_numbered():
+                return own(*args, **kwargs)
+            return numbered(plans, own, *args, **kwargs)
         if not torch.compiler.is_compiling():
             _check_no_symbols(args, kwargs)
         _READS.hooked = True
         try:
-            return own(*args, **kwargs)
+            # compiled code cannot ask for the backward pass, but checks the number of calls
+            if plans is None or (not torch.compiler.is_compiling() and _is_in_backward()):
+                return own(*args, **kwargs)
+            return numbered(plans, own, *args, **kwargs)
         finally:
             _READS.hooked = False
 

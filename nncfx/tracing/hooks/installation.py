@@ -25,6 +25,7 @@ from nncfx.tracing.hooks.dynamic_class import (
     spec_of,
 )
 from nncfx.tracing.hooks.forward_method import forward_method
+from nncfx.tracing.hooks.hooked_reads import NUMBERED
 from nncfx.tracing.hooks.sites import Insertion, PreSite, Site, WeightSite
 from nncfx.tracing.hooks.weight_hooks import weight_attribute
 
@@ -77,6 +78,7 @@ def install(
     repeated = tuple(plan for plan in plans.values() if plan.is_repeated)
     if repeated:
         plans[""] = replace(plans.get("", CallPlan("")), counts=repeated)
+        _number_in_parts(model, modules, repeated)
     names = dict.fromkeys((*loads, *plans))
     for name in names:
         weights = loads[name].weights if name in loads else {}
@@ -183,6 +185,16 @@ def _plan(name: str, load: _Load, wiring: Wiring, functions: Mapping[str, str]) 
     )
 
 
+def _number_in_parts(
+    model: nn.Module, modules: Mapping[str, nn.Module], repeated: Sequence[CallPlan]
+) -> None:
+    """Let the parts of `model` number the calls of `repeated` if they are called on their own."""
+    for part in _around(modules, [modules[one.module] for one in repeated]):
+        own = set(part.modules())
+        if part is not model:
+            part.__dict__[NUMBERED] = tuple(one for one in repeated if modules[one.module] in own)
+
+
 def _at_boundary(place: Place, load: _Load, address: str) -> bool:
     if place.boundary is None or (load.after[address] and not place.boundary.is_result):
         return False
@@ -247,7 +259,7 @@ def _entries(module: nn.Module) -> tuple[str, ...]:
 
 def _strip_attributes(module: nn.Module) -> None:
     drop(module)
-    for attribute in (CALLS, CALL_HOOKS):
+    for attribute in (CALLS, CALL_HOOKS, NUMBERED):
         module.__dict__.pop(attribute, None)
     module._forward_pre_hooks.pop(_VISIBLE, None)  # type: ignore[call-overload]  # noqa: SLF001 (our own key)
 

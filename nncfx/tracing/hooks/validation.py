@@ -127,10 +127,15 @@ def _check_activation(site: PreSite | PostSite, operation: Operation, wiring: Wi
         raise GraphError(
             f"'{site.address}' has no {side} port {site.port}; it has {count}, counted from 0."
         )
-    if operation.function == "__setitem__" and (isinstance(site, PostSite) or site.port == 0):
+    if operation.function == "__setitem__" and isinstance(site, PostSite):
         raise GraphError(
-            f"'{site.address}' assigns to elements of its first input and returns nothing; a "
-            "hook could replace neither. Hook the operation that reads the tensor next."
+            f"'{site.address}' assigns to elements of its first input and returns nothing that a "
+            "hook could replace. Hook the operation that reads the tensor next."
+        )
+    if operation.is_assignment and isinstance(site, PreSite) and not site.port:
+        raise GraphError(
+            f"'{site.address}' changes its first input in place, and what reads it next would not "
+            "read what a hook puts there. Hook the operation that reads the tensor next."
         )
     if is_known_function(operation.function):
         return

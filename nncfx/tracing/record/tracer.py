@@ -1,5 +1,6 @@
 """Run a model once and record every operation."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,6 +19,7 @@ from nncfx.tracing.calls.module_stack import Frame, ModuleStack, Wiring
 from nncfx.tracing.calls.tensors import Describer
 from nncfx.tracing.record.attribute_reads import AttributeReads
 from nncfx.tracing.record.dataflow import Dataflow
+from nncfx.tracing.record.dropped_results import is_dropped
 from nncfx.tracing.record.function_mode import (
     CallMode,
     Modules,
@@ -171,6 +173,7 @@ class _GraphMode(CallMode):
         operation = None
         if spot.what == Kind.OPERATION:
             origins = self.flow.origins(inputs)
+            is_given = id(produced[0]) in map(id, inputs)  # as in each in-place operation
             operation = Operation(
                 address=spot.address,
                 function=spot.function,
@@ -183,6 +186,7 @@ class _GraphMode(CallMode):
                 parameters=self.flow.parameters_of(origins, frame.module),
                 equation=spot.equation,
                 fill=spot.fill,
+                is_statement=is_given and is_dropped(sys._getframe(2)),  # noqa: SLF001 (as the mode's own)
             )
             self.flow.add_operation(operation, origins, inputs, produced)
         elif spot.what == Kind.PASSING:

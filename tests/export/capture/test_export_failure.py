@@ -1,6 +1,7 @@
 """A failure of torch's exporter becomes one paragraph: what, where, why, and the fix."""
 
 import re
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,23 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from language_models import language_model
-from nncfx.errors import ExportError
+from nncfx.errors import ExportError, HookError
 from nncfx.export import export_onnx
 from nncfx.export.capture.export_failure import as_export_error
 from nncfx.tracing.calls import call_numbers
 
 FIX = (
-    ". Change that part of its forward; where an open axis is at fault, call nncfx.export_onnx "
+    ". Change that part of its forward. Where an open axis is at fault, call nncfx.export_onnx "
     "without it in dynamic_axes, or with dynamic_batch=False."
 )
+
+
+class Net(nn.Module):
+    """Has a part with weights and one without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resize, self.backbone, self.head = nn.Upsample(), nn.Linear(2, 2), nn.Linear(2, 2)
 
 
 def chained(*texts: str) -> RuntimeError:
@@ -35,12 +44,12 @@ def test_the_operation_is_found_anywhere_in_the_chain() -> None:
     error = chained(
         "outer", "No ONNX function found for <OpOverload(op='aten.foo', overload='x')>"
     )
-    assert "operation 'aten.foo' has no ONNX form" in str(as_export_error(error, model="Net"))
+    assert "operation 'aten.foo' has no ONNX form" in str(as_export_error(error, Net()))
 
 
 def test_the_line_of_the_model_is_given() -> None:
     error = chained('it failed\n  File "/a/net.py", line 12, in forward\n    x = x.foo()\n')
-    text = str(as_export_error(error, model="Net"))
+    text = str(as_export_error(error, Net()))
     assert text == (
         "Net cannot be exported at /a/net.py:12 in forward, `x = x.foo()`: RuntimeError: it failed"
         + FIX
@@ -54,7 +63,7 @@ def test_it_is_not_a_line_of_the_hooks_around_the_model_s_own() -> None:
                 'it failed\n  File "/a/net.py", line 12, in forward\n    x = x.foo()\n'
                 f'  File "{call_numbers.__file__}", line 84, in f\n    return g()\n'
             ),
-            model="Net",
+            Net(),
         )
     )
     assert "at /a/net.py:12 in forward" in text
@@ -62,12 +71,12 @@ def test_it_is_not_a_line_of_the_hooks_around_the_model_s_own() -> None:
 
 
 def test_a_failure_without_a_text_is_still_a_sentence() -> None:
-    text = str(as_export_error(ValueError(), model="Net"))
+    text = str(as_export_error(ValueError(), Net()))
     assert text == "Net cannot be exported: ValueError: no reason given" + FIX
 
 
 def test_colours_of_the_terminal_are_taken_out() -> None:
-    text = str(as_export_error(ValueError("\x1b[96mThis is step 1/3\x1b[0m"), model="Net"))
+    text = str(as_export_error(ValueError("\x1b[96mThis is step 1/3\x1b[0m"), Net()))
     assert text == "Net cannot be exported: ValueError: This is step 1/3" + FIX
 
 
@@ -94,9 +103,42 @@ def test_groups_that_depend_on_the_batch_want_a_fixed_one(tmp_path: Path) -> Non
 
 def test_a_reason_does_not_end_where_a_colon_announces_it() -> None:
     error = chained("outer", "Found the following conflicts:\n\n- axis 1 is static\nand more")
-    text = str(as_export_error(error, model="Net"))
+    text = str(as_export_error(error, Net()))
     assert "Found the following conflicts: - axis 1 is static. Change" in text
-    assert "no reason given" in str(as_export_error(chained("outer", ""), model="Net"))
+    assert "no reason given" in str(as_export_error(chained("outer", ""), Net()))
+
+
+def test_an_error_of_hooks_stands_as_it_is() -> None:
+    error = chained("outer")
+    error.__cause__ = HookError("There is a hook at x.T. Remove it.")
+    assert str(as_export_error(error, Net())) == (
+        "Net cannot be exported: There is a hook at x.T. Remove it."
+    )
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "it failed",
+        "No ONNX function found for <OpOverload(op='aten.foo', overload='x')>",
+        "GuardOnDataDependentError",
+    ],
+)
+def test_who_cannot_change_the_code_is_told_of_the_parts(cause: str) -> None:
+    class GuardOnDataDependentError(RuntimeError):
+        """Named as torch names it."""
+
+    kind = GuardOnDataDependentError if cause.startswith("Guard") else RuntimeError
+    file = Path(sysconfig.get_path("purelib")) / "torchvision" / "ops" / "boxes.py"
+    error = kind(f'{cause}\n  File "{file}", line 103, in nms\n    if boxes.numel() == 0:\n')
+    text = str(as_export_error(error, Net()))
+    assert (
+        "The line is of an installed package: export the parts of the model that do not run it, "
+        "each by itself and with the inputs that it gets there, such as model.backbone of "
+        "backbone, head."
+    ) in text
+    assert "torch.where" not in text
+    assert "Change that part" not in text
 
 
 def test_experts_that_onnx_cannot_compute_are_told_of(tmp_path: Path) -> None:

@@ -557,6 +557,32 @@ def test_what_was_assigned_part_by_part_is_quantized_where_it_is_read() -> None:
     assert 0 < (quantized(x) - expected).norm() < 0.02 * expected.norm()
 
 
+def relu(m: Function, x: Tensor) -> Tensor:
+    x = m.first(x)
+    x.relu_()
+    return m.last(x)
+
+
+def padded(m: Function, x: Tensor) -> Tensor:
+    batch = torch.zeros(len(x), 6, 8)
+    for one, place in zip(x, batch, strict=True):
+        place[:, :5].copy_(one)
+    return m.last(batch)
+
+
+@pytest.mark.parametrize("forward", [relu, padded])
+def test_what_a_statement_changes_is_quantized_where_it_is_read(
+    forward: Callable[[Function, Tensor], Tensor], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 6, 5)
+    model = Function(forward, first=nn.Conv1d(6, 6, 1), last=nn.Conv1d(6, 2, 1))
+    quantized = nncfx.quantize(model, [x])
+    path = tmp_path / "model.onnx"
+    nncfx.export_onnx(quantized, path, x, dynamic_batch=False)
+    assert not nncfx.export.qdq_violations(path)
+
+
 @pytest.mark.parametrize(
     ("clamp", "place"),
     [

@@ -4,6 +4,7 @@ import copy
 import operator
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -218,8 +219,20 @@ def test_assigning_to_elements_has_no_output_to_hook() -> None:
     model = wrap(Model(), torch.zeros(2))
     with pytest.raises(LookupError, match="assigns to elements"):
         hook(model, PostSite("Model/__setitem___0"))
-    with pytest.raises(LookupError, match="assigns to elements"):
+    with pytest.raises(LookupError, match="changes its first input in place"):
         hook(model, PreSite("Model/__setitem___0", 0))
+
+
+def test_what_a_statement_changes_has_no_input_to_hook() -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x + 1
+            y.relu_()
+            return y
+
+    model = wrap(Model(), torch.zeros(2))
+    with pytest.raises(LookupError, match="changes its first input in place"):
+        hook(model, PreSite("Model/relu__0", 0))
 
 
 @pytest.mark.parametrize("site", SITES)
@@ -701,3 +714,63 @@ def test_functions_that_have_other_names_are_hooked(call: Callable[..., torch.Te
     (address,) = (one for one in model.nncf.graph.addresses if "mm" in one)
     hook(model, PostSite(address))
     assert torch.equal(model(x), 2 * x)
+
+
+class Repeating(nn.Module):
+    """Calls one activation three times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(x) + self.act(x - 1) - self.act(x + 1)
+
+
+def repeating(calls: int = 1) -> NNCFNetwork:
+    """Return a model with other hooks at each call of the activation."""
+
+    def forward(m: Function, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(calls):
+            x = m.part(x)
+        return x
+
+    model = wrap(Function(forward, part=Repeating()), torch.ones(2, 3))
+    scope = "Function/Repeating[part]/ReLU[act]"
+    for number in range(3 * calls):
+        times = partial(operator.mul, number + 1)
+        hook(model, PostSite(f"{scope}/relu_{number}"), kind=partial(Applied, times))
+    return model
+
+
+X = torch.tensor([[-2.0, 0.5, 3.0]])
+EXPECTED = [[0.0, 0.5 - 3 * 1.5, 3.0 + 2 * 2.0 - 3 * 4.0]]
+"""By hand: hooks multiply the first activation by 1, the second by 2 and the third by 3."""
+
+
+@pytest.mark.parametrize("how", ["called", "copied", "exported", "compiled", "repeated"])
+def test_a_part_that_runs_on_its_own_knows_which_call_is_which(how: str) -> None:
+    model = repeating()
+    part = model.part
+    assert model(X).tolist() == EXPECTED
+    if how == "copied":
+        part = copy.deepcopy(part)
+    elif how == "exported":
+        part = torch.export.export(part, (X,)).module()
+    elif how == "compiled":
+        torch._dynamo.reset()
+        part = torch.compile(part, fullgraph=True, backend="eager")
+    elif how == "repeated":
+        part(X)
+    assert part(X).tolist() == EXPECTED
+    model.nncf.remove("test")
+    if how == "called":
+        assert not any(name.startswith("_nncf") for name in vars(part))
+
+
+def test_a_part_that_the_model_runs_twice_warns_that_it_begins_with_the_first() -> None:
+    model = repeating(2)
+    with pytest.warns(UserWarning, match="a part on its own has the hooks of its first run"):
+        assert model.part(X).tolist() == EXPECTED
+    with pytest.raises(HookError, match="take the model, not a part that it runs repeatedly"):
+        torch.export.export(model.part, (X,))
