@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from nncfx.storage.models.module_walk import all_modules
+from nncfx.storage.models.module_walk import all_modules, named_modules
 
 _APART: Final = frozenset(("training", "_parameters", "_buffers", "_modules"))
 """Attributes that `preserved` restores, or that a forward is not expected to change."""
@@ -175,11 +175,12 @@ def drop_kept(model: nn.Module) -> None:
     _dropped_kept(model, _modules(model))
 
 
-def _dropped_kept(model: nn.Module, modules: Sequence[nn.Module]) -> bool:
+def _dropped_kept(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
     """Let modules drop caches; return whether any of `modules` may have done so."""
     if all(type(module).train is nn.Module.train for module in modules):
         return False
-    modes = [(module, module.training) for module in modules]
+    # its own list also has the hooks of a wrapped model, which `train` sets too
+    modes = [(module, module.training) for _, module in named_modules(model)]
     model.train()
     _set_modes(modes)
     return True

@@ -11,7 +11,7 @@ from torch import nn
 
 import nncfx
 from nncfx.errors import TracingError
-from nncfx.tracing import trace
+from nncfx.tracing import Insertion, PostSite, Priority, trace
 from nncfx.tracing.calls.preservation import drop_kept, preserved
 
 
@@ -121,6 +121,16 @@ def test_a_dropout_that_is_on_in_evaluation_stays_on() -> None:
     drop_kept(model)
     assert model[0].kept == {}
     assert [one.training for one in model] == [False, True]
+
+
+def test_hooks_keep_their_modes_when_caches_are_dropped() -> None:
+    model = nncfx.wrap(nn.Sequential(_evaluated()).eval(), torch.ones(1, 2))
+    hook = nn.Dropout().eval()
+    address = model.nncf.graph.addresses[-1]
+    with model.nncf.register(Insertion(PostSite(address), hook, Priority.STATISTICS, "test")):
+        model.nncf.commit()
+        drop_kept(model)
+        assert not hook.training
 
 
 class _Weighted(_Biased):
