@@ -4,7 +4,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import nn
@@ -209,6 +209,9 @@ class CallMode(TorchFunctionMode):
         kept: Whether tensors were made in functions whose results are kept.
     """
 
+    _needs_sites: ClassVar[bool] = False
+    """Whether `_drawn` reads the site of a call, which takes a while to find."""
+
     def __init__(
         self,
         stack: ModuleStack,
@@ -300,7 +303,7 @@ class CallMode(TorchFunctionMode):
         place = sys._getframe(1)  # noqa: SLF001 (no public way)
         if not inputs:  # what functions keep they make of none
             self.kept.see(place, frame.caller)
-        site = call_site(place, frame.caller, frame.visit)
+        site = call_site(place, frame.caller, frame.visit) if self._needs_sites else ()
         spot = self._spot(frame.scope, name, site, (args, kwargs), inputs)
         operation = self._drawn(frame, spot, inputs, infos, produced)
         for one in written:

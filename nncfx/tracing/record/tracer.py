@@ -136,6 +136,8 @@ def _traced(
 class _GraphMode(CallMode):
     """Also turns operations into nodes of a graph."""
 
+    _needs_sites = True
+
     def __init__(
         self,
         stack: ModuleStack,
