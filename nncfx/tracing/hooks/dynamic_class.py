@@ -186,8 +186,8 @@ _CLASSES: Final[WeakValueDictionary[ClassSpec, type[nn.Module]]] = WeakValueDict
 _RECENT: Final[deque[type[nn.Module]]] = deque(maxlen=64)
 """Classes made last, kept for the next copy of a model, as in each trial of a search.
 
-Making one takes up to a tenth of the time of a wrap: transformers reads the type hints of a
-forward whenever its class gets a subclass.
+Making one takes 3 to 7 % of the time in which a small transformer is wrapped, since transformers
+reads the type hints of a forward whenever its class gets a subclass; 1 % for others.
 """
 
 

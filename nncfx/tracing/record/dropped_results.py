@@ -4,12 +4,14 @@ import dis
 from bisect import bisect_right
 from functools import lru_cache
 from types import CodeType, FrameType
+from typing import Final
 
 import torch
 
 from nncfx.tracing.calls.call_numbers import runs_between
 
-_DISPATCH = torch.overrides.__file__
+_DISPATCH: Final = torch.overrides.__file__
+"""The file of torch that calls functions of tensors of other classes."""
 
 
 def is_dropped(frame: FrameType | None) -> bool:
