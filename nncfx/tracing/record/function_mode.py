@@ -31,6 +31,7 @@ from nncfx.tracing.record.shape_only_execution import Invocation, Shortcut, Valu
 Modules: TypeAlias = Sequence[tuple[str, nn.Module]]
 """The modules of a model, under every name."""
 
+C = TypeVar("C")
 R = TypeVar("R")
 
 
@@ -149,7 +150,7 @@ def forward(
 ) -> None:
     """Run `model` once under `mode` without changing it; arguments as for `trace`."""
     require_whole(model, "traced", is_only_run=True, modules=mode.stack.named_modules)
-    args, kwargs = own_tensors(as_call(example_inputs))
+    args, kwargs = mode.own_inputs(as_call(example_inputs))
     if mode.is_by_shapes:
         args, kwargs = with_values(model, (args, kwargs))
     with torch.no_grad(), unchanged(model, train=train) as modules, mode.without_writes(modules):
@@ -255,6 +256,10 @@ class CallMode(TorchFunctionMode):
     def is_by_shapes(self) -> bool:
         """Whether contractions are skipped."""
         return self._shortcut is not None
+
+    def own_inputs(self, call: C) -> C:
+        """Return arguments of the model with tensors of their own, which its code may change."""
+        return own_tensors(call) if self._shortcut is None else self._shortcut.own_inputs(call)
 
     def take_input(self, tensor: torch.Tensor) -> None:
         """Pass the next input of the model to observers."""

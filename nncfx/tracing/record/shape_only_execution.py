@@ -6,18 +6,21 @@ Contractions of what code makes itself are computed, as it may keep the results,
 positions, for later forwards.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import ref
 
 import torch
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 
 from nncfx.operators import ROWS, functions_of
 from nncfx.tracing.calls.tensor_table import TensorTable
 from nncfx.tracing.calls.tensors import replaced, tensors_in
 from nncfx.tracing.record.parameter_writes import changes_its_first
+from nncfx.tracing.record.uncomputed_results import UncomputedResults
+
+C = TypeVar("C")
 
 _CONTRACTIONS: Final = frozenset(
     function
@@ -101,8 +104,18 @@ class Shortcut:
         # what code makes without inputs and parameters; a plain dict, as every call looks here
         self._constants: dict[int, ref[torch.Tensor]] = {}
         self._has_skipped = False
-        # results that were not computed, which share no memory with other tensors
-        self._void = TensorTable[bool]()
+        self._void = UncomputedResults(is_shared=not without_values)
+
+    def own_inputs(self, call: C) -> C:
+        """Return arguments of a model with tensors of their own, large images without values."""
+        own: C = pytree.tree_map_only(torch.Tensor, self._own_input, call)
+        return own
+
+    def _own_input(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.without_values or not _is_image(tensor):
+            return tensor.clone()
+        self._has_skipped = True
+        return self._void.new(tensor.shape, tensor.dtype, tensor.device)
 
     def run(self, call: Invocation) -> Any:
         """Return the result of the call, or zeros of its shape.
@@ -135,10 +148,10 @@ class Shortcut:
     def _run(self, call: Invocation, *, can_skip: bool) -> Any:
         skipped = None
         if can_skip and call.name in _CONTRACTIONS and _can_skip(call):
-            skipped = _skipped(call)
+            skipped = self._skipped(call)
         if skipped is not None:
             self._has_skipped = True
-            return self._uncomputed(skipped)
+            return skipped
         if self._has_skipped:
             made = self._by_shape(call)
             if made is not None:
@@ -151,50 +164,47 @@ class Shortcut:
         """Return the uncomputed result of a function by its shape; None to leave it to torch."""
         func, inputs = call.func, call.inputs
         if func in _NORMS and _keeps_shape(call):
-            return self._like(inputs[0])
+            return self._void.like(inputs[0])
         if func in _ACTIVATIONS and inputs[0] in self._void:
             is_in_place = changes_its_first(call.name, call.kwargs)
-            return inputs[0] if is_in_place else self._like(inputs[0])
+            return inputs[0] if is_in_place else self._void.like(inputs[0])
         if call.name in _ARITHMETIC and inputs[0] in self._void and _is_alike(call):
-            return inputs[0] if changes_its_first(call.name) else self._like(inputs[0])
+            return inputs[0] if changes_its_first(call.name) else self._void.like(inputs[0])
         is_joined = func is torch.cat and any(one in self._void for one in inputs)
         shape = _joined(*call.args, **call.kwargs) if is_joined else None
         if shape is None:
             return None
-        made = inputs[0].new_zeros(shape)
-        self._void[made] = True
-        return made
+        return self._void.new(shape, inputs[0].dtype, inputs[0].device)
 
-    def _like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a new tensor like `tensor`, in the same memory if that has no values."""
-        # `.data` is not a view, so it is a new tensor for autograd and for in-place tracking
-        alike = tensor.data if tensor in self._void else torch.zeros_like(tensor)
-        self._void[alike] = True
-        return alike
+    def _skipped(self, call: Invocation) -> Any:
+        """Return results of the right shape; None if torch cannot run the function on "meta"."""
+        func, _, args, kwargs, inputs = call
+        dtype, device = inputs[0].dtype, inputs[0].device
+        shape = _convolved(*args, **kwargs) if func is F.conv2d else None
+        if func is F.linear and inputs[0].shape[-1] == inputs[1].shape[-1]:
+            # torch computes this shape in Python, which takes longer than a small product
+            shape = (*inputs[0].shape[:-1], *inputs[1].shape[:-1])
+        if shape is not None:
+            return self._void.new(shape, dtype, device)
+        shapes = replaced((args, dict(kwargs)), _shape_of)
+        try:
+            made = func(*shapes[0], **shapes[1])
+        except RuntimeError:  # torch._grouped_mm supports only bfloat16 there
+            return None
+        return replaced(made, lambda one: self._void.on(device, one))
 
-    def _uncomputed(self, made: Any) -> Any:
-        for tensor in tensors_in(made):
-            self._void[tensor] = True
-        return made
 
-
-def _skipped(call: Invocation) -> Any:
-    """Return zeros of the result's shape; None if torch cannot run the function on "meta"."""
-    func, _, args, kwargs, inputs = call
-    device = inputs[0].device
-    shape = _convolved(*args, **kwargs) if func is F.conv2d else None
-    if shape is not None:
-        return torch.zeros(shape, dtype=inputs[0].dtype, device=device)
-    if func is F.linear and inputs[0].shape[-1] == inputs[1].shape[-1]:
-        # torch computes this shape in Python, which takes longer than a small product
-        shape = (*inputs[0].shape[:-1], *inputs[1].shape[:-1])
-        return torch.zeros(shape, dtype=inputs[0].dtype, device=device)
-    shapes = replaced((args, dict(kwargs)), _shape_of)
-    try:
-        made = func(*shapes[0], **shapes[1])
-    except RuntimeError:  # torch._grouped_mm supports only bfloat16 there
-        return None
-    return replaced(made, lambda one: _zeros(one, device))
+def _is_image(tensor: torch.Tensor) -> bool:
+    """Return whether `tensor` is large and of the kind that contractions take, unlike words."""
+    return (
+        tensor.numel() >= _WORTH_IT
+        and type(tensor) is torch.Tensor
+        and tensor.device.type != "meta"
+        and tensor.is_floating_point()
+        and tensor.layout == torch.strided
+        and tensor.is_contiguous()
+        and not tensor.requires_grad
+    )
 
 
 def _convolved(
@@ -298,15 +308,6 @@ def _can_skip(call: Invocation) -> bool:
 
 def _shape_of(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-
-
-def _zeros(shape: torch.Tensor, device: torch.device) -> torch.Tensor:
-    extent = math.prod(shape.shape)
-    if shape.is_contiguous() or not extent:
-        return torch.zeros(shape.shape, dtype=shape.dtype, device=device)
-    return torch.empty_strided(
-        shape.shape, shape.stride(), dtype=shape.dtype, device=device
-    ).zero_()
 
 
 def _is_sized_by_values(call: Invocation) -> bool:

@@ -15,6 +15,7 @@ from small_models import Function
 
 SIDE = 300
 INPUTS = torch.randn(4, SIDE, generator=torch.Generator().manual_seed(0))
+IMAGE = torch.randn(1, 3, 200, 200, generator=torch.Generator().manual_seed(0))
 
 
 class Branching(nn.Module):
@@ -55,6 +56,16 @@ class Branching(nn.Module):
 def test_a_branch_on_a_value_is_taken_as_the_values_say(look: Callable[[Tensor], object]) -> None:
     graph = nncfx.wrap(Branching(look), INPUTS).nncf.graph
     assert any(address.endswith("sigmoid_0") for address in graph.addresses)
+
+
+def test_a_branch_on_an_image_is_taken_as_its_values_say() -> None:
+    def forward(m: Function, x: Tensor) -> Tensor:
+        return torch.sigmoid(m.conv(x)) if x.min() > 0 else torch.tanh(m.conv(x))
+
+    model = Function(forward, conv=nn.Conv2d(3, 8, 3))
+    for image, function in ((torch.ones(1, 3, 200, 200), "sigmoid_0"), (IMAGE, "tanh_0")):
+        addresses = trace_of_shapes(model, image).graph.addresses
+        assert addresses[-1].endswith(function)
 
 
 def test_a_model_that_catches_exceptions_does_not_hide_that_a_value_was_needed() -> None:
@@ -326,6 +337,28 @@ def test_sums_and_products_of_what_was_not_computed_are_not_computed() -> None:
     made: list[Tensor] = []
     trace_of_shapes(model, torch.rand(1, 3, 99, 99))
     assert not made[0].isnan().any()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda first, second: first.transpose(2, 3).mul_(
+            second
+        ),  # torch refuses it if they overlap
+        lambda first, second: first.__setitem__((slice(None), slice(8)), second[:, 8:]),
+        lambda first, second: torch.maximum(first[:, :8], second[:, 8:], out=first[:, 8:]),
+    ],
+)
+def test_writes_to_what_was_not_computed_are_traced_as_with_values(
+    write: Callable[[Tensor, Tensor], object],
+) -> None:
+    def forward(m: Function, x: Tensor) -> Tensor:
+        first, second = m.conv(x), m.other(x)
+        write(first, second)
+        return first + second
+
+    model = Function(forward, conv=nn.Conv2d(3, 16, 3), other=nn.Conv2d(3, 16, 3))
+    assert trace_of_shapes(model, IMAGE) == trace_with_wiring(model, IMAGE)
 
 
 def test_a_sum_that_torch_refuses_is_refused() -> None:
