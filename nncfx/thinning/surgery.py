@@ -242,8 +242,8 @@ _SOURCES: Final = ("weight_v", "weight_orig")
 
 def _weight(module: nn.Module) -> torch.Tensor:
     """Return the weight; if a hook recomputes it in every forward, its source of equal shape."""
-    own = dict(module.named_parameters(recurse=False))
-    weight = next((own[one] for one in _SOURCES if one in own), module.weight)
+    own = module._parameters  # noqa: SLF001 (as torch's own walk)
+    weight = next((own[one] for one in _SOURCES if own.get(one) is not None), module.weight)
     assert isinstance(weight, torch.Tensor)  # noqa: S101 (a module with sizes has a weight)
     return weight
 

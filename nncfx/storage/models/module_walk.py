@@ -61,8 +61,10 @@ def all_tensors(
     found: dict[str, torch.Tensor] = {}
     for table in tables or ("_parameters", "_buffers"):
         for name, module in modules:
+            if not (own := getattr(module, table)):  # most modules have none
+                continue
             prefix = f"{name}." if name else ""
-            for key, tensor in getattr(module, table).items():
+            for key, tensor in own.items():
                 if tensor is not None:
                     found[prefix + key] = tensor
     return found

@@ -6,7 +6,6 @@ never imported.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -14,7 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from nncfx.errors import ArgumentError, NNCFXError, TracingError
-from nncfx.storage.models.module_walk import named_modules
+from nncfx.storage.models.module_walk import all_tensors, named_modules
 
 _FSDP: Final = "torch.distributed.fsdp"
 _SHARDED: Final = frozenset({"DTensor", "ShardedTensor"})
@@ -99,7 +98,7 @@ def require_values(model: nn.Module, done: str, error: type[NNCFXError] = Argume
     Raises:
         NNCFXError: of the class `error`; the message names the tensor and says what to do.
     """
-    for name, one in chain(model.named_parameters(), model.named_buffers()):
+    for name, one in all_tensors(model).items():
         if one.is_meta:
             raise error(
                 f"{type(model).__name__} cannot be {done}: '{name}' is on meta, where it has no "

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, filterfalse
+from itertools import chain, filterfalse, repeat
 from operator import is_
 from typing import Any, Final
 
@@ -48,10 +48,10 @@ def _preserved(modules: Sequence[nn.Module], *, train: bool) -> Iterator[None]:
         values = [(one, one.clone()) for one in dense]
     with torch.random.fork_rng(devices=_cuda_devices(modules, held)):
         try:
-            _set_modes((module, train) for module in modules)
+            _set_modes(modules, repeat(train))
             yield
         finally:
-            _set_modes(zip(modules, flags, strict=True))
+            _set_modes(modules, flags)
             for module, (table, own) in zip(modules, buffers, strict=True):
                 # otherwise it became another module, such as a layer of codes
                 if module._buffers is table:  # noqa: SLF001 (as above)
@@ -180,14 +180,15 @@ def _dropped_kept(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
     if all(type(module).train is nn.Module.train for module in modules):
         return False
     # its own list also has the hooks of a wrapped model, which `train` sets too
-    modes = [(module, module.training) for _, module in named_modules(model)]
+    every = [module for _, module in named_modules(model)]
+    modes = [module.training for module in every]
     model.train()
-    _set_modes(modes)
+    _set_modes(every, modes)
     return True
 
 
-def _set_modes(modes: Iterable[tuple[nn.Module, bool]]) -> None:
-    for module, mode in modes:
+def _set_modes(modules: Iterable[nn.Module], modes: Iterable[bool]) -> None:
+    for module, mode in zip(modules, modes, strict=False):
         own = module.__dict__  # setting an attribute of a module takes ten times as long
         if "training" in own:
             own["training"] = mode

@@ -210,8 +210,8 @@ class CallMode(TorchFunctionMode):
         kept: Whether tensors were made in functions whose results are kept.
     """
 
-    _needs_sites: ClassVar[bool] = False
-    """Whether `_drawn` reads the site of a call, which takes a while to find."""
+    _builds_graph: ClassVar[bool] = False
+    """Whether `_drawn` returns nodes, which need the site of a call; it takes a while to find."""
 
     def __init__(
         self,
@@ -235,6 +235,7 @@ class CallMode(TorchFunctionMode):
         self.kept = KeptResults()
         self._names = names
         self._observers = observers
+        self._is_followed = bool(observers) or self._builds_graph
         self._shortcut = shortcut
         self._sizes = [one for one in observers if isinstance(one, SizeObserver)]
         self._numbers = CallNumbers() if numbers is None else numbers
@@ -297,6 +298,8 @@ class CallMode(TorchFunctionMode):
         name = spelling(func, kwargs)
         written = self._writes.expect(name, args, kwargs) if self._writes is not None else ()
         result = self._run(Invocation(func, name, args, kwargs, inputs))
+        if not self._is_followed:
+            return result
         # an assignment to elements returns None and changes its first argument
         results = tensors_in(result)
         produced = [args[0]] if name == "__setitem__" else results
@@ -308,7 +311,7 @@ class CallMode(TorchFunctionMode):
         place = sys._getframe(1)  # noqa: SLF001 (no public way)
         if not inputs:  # what functions keep they make of none
             self.kept.see(place, frame.caller)
-        site = call_site(place, frame.caller, frame.visit) if self._needs_sites else ()
+        site = call_site(place, frame.caller, frame.visit) if self._builds_graph else ()
         spot = self._spot(frame.scope, name, site, (args, kwargs), inputs)
         operation = self._drawn(frame, spot, inputs, infos, produced)
         for one in written:

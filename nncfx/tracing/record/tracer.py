@@ -136,7 +136,7 @@ def _traced(
 class _GraphMode(CallMode):
     """Also turns operations into nodes of a graph."""
 
-    _needs_sites = True
+    _builds_graph = True
 
     def __init__(
         self,
