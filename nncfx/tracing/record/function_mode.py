@@ -298,10 +298,8 @@ class CallMode(TorchFunctionMode):
         name = spelling(func, kwargs)
         written = self._writes.expect(name, args, kwargs) if self._writes is not None else ()
         result = self._run(Invocation(func, name, args, kwargs, inputs))
-        if not self._is_followed:
-            return result
+        results = tensors_in(result) if self._is_followed else []
         # an assignment to elements returns None and changes its first argument
-        results = tensors_in(result)
         produced = [args[0]] if name == "__setitem__" else results
         if not produced:
             if func == _SET_DATA:
