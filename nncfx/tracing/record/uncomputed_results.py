@@ -8,7 +8,7 @@ import torch
 
 from nncfx.tracing.calls.tensor_table import TensorTable
 
-_SHARED_FROM: Final = 2**12
+_SHARED_FROM: Final = 2**14
 """Elements below which a tensor gets memory of its own, which costs as little."""
 
 
