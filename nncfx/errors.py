@@ -19,6 +19,7 @@ The tree (each class also inherits the built-in error that a caller would expect
 """
 
 import contextlib
+import dataclasses
 import difflib
 import errno
 import os
@@ -26,7 +27,7 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 __all__ = [
     "ArgumentError",
@@ -50,6 +51,8 @@ __all__ = [
     "machine_faults_told",
     "needing",
     "require_known",
+    "require_truth",
+    "require_truths",
     "shortened",
     "users_line",
 ]
@@ -158,6 +161,34 @@ def require_known(
             f"There is no {what} '{name}'.{did_you_mean(str(name), names)} Known are "
             f"{', '.join(names)}.{fix}"
         )
+
+
+TRUTHS: Final = frozenset({bool, bool | None})
+"""The annotations of what is true or false."""
+
+
+def require_truth(name: str, value: object) -> None:
+    """Refuse a string for `name`, which is true or false: "no" would count as true.
+
+    Raises:
+        ArgumentError: `value` is a string.
+    """
+    if isinstance(value, str):
+        raise ArgumentError(
+            f"{name} is {value!r}, and every string counts as true. Write {name}=True or "
+            f"{name}=False."
+        )
+
+
+def require_truths(options: Any) -> None:  # noqa: ANN401 (any dataclass)
+    """Refuse strings in the fields of the dataclass `options` that are true or false.
+
+    Raises:
+        ArgumentError: a value is a string.
+    """
+    for one in dataclasses.fields(options):
+        if one.type in TRUTHS:
+            require_truth(one.name, getattr(options, one.name))
 
 
 def shortened(names: Sequence[str], most: int = 3) -> str:

@@ -18,7 +18,7 @@ from nncfx.compressor.preflight import (
     check_space,
 )
 from nncfx.compressor.result import CompressionResult
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, require_truths
 from nncfx.lc import Recovery
 from nncfx.objectives import Objective
 from nncfx.schemes import SchemeLike
@@ -115,6 +115,7 @@ class CompressorSettings:
     title: str | None = None
 
     def __post_init__(self) -> None:
+        require_truths(self)
         if (self.model is None) == (self.after is None):
             raise ArgumentError(
                 "A compressor needs either 'model', a trained model, or 'after', the result of "

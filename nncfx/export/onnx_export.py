@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
+from nncfx.controllers.base.nncf_names import tells_arguments
 from nncfx.errors import ArgumentError, ExportError, MissingExtraError
 from nncfx.export.capture.captured_program import captured_program, check_other_sizes
 from nncfx.export.capture.dynamic_batch import (
@@ -75,6 +76,7 @@ _CHATTY: Final = ("onnx_ir", "onnxscript", "torch")
 _ALONE: Final = threading.RLock()
 
 
+@tells_arguments()
 def export_onnx(  # noqa: PLR0913 (the front door: one word per setting, each with a default)
     model: nn.Module,
     path: str | os.PathLike[str],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from nncfx.errors import ArgumentError, CompressionError
+from nncfx.errors import ArgumentError, CompressionError, require_truths
 from nncfx.lc.data_fingerprint import data_fingerprint
 from nncfx.lc.lagrangian import Lagrangian, Penalized, next_mu
 from nncfx.lc.projection import Best, Projection, judge, project
@@ -76,6 +76,7 @@ class LC(TrainingSettings):
     resume_folder: str | Path | None = None
 
     def __post_init__(self) -> None:
+        require_truths(self)
         self._check(
             steps=self.steps,
             mb_iterations_per_l=self.mb_iterations_per_l,

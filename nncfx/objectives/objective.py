@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault
+from nncfx.errors import ArgumentError, NNCFXError, error_text, machine_fault, require_truths
 from nncfx.objectives.number import one_number
 from nncfx.objectives.subject import Subject
 
@@ -30,6 +30,7 @@ class Objective:
 
     def __post_init__(self) -> None:
         """Refuse an empty name or an uncallable measurement."""
+        require_truths(self)
         if not self.name.strip():
             raise ArgumentError(
                 "An objective has an empty name; reports and journals need one. Pass name='...'."

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from nncfx.errors import ArgumentError, require_known
+from nncfx.errors import ArgumentError, require_known, require_truths
 from nncfx.quantization.grid.plan import PlannedQuantizer, QuantizationPlan
 from nncfx.quantization.grid.spec import MOST_BITS
 from nncfx.quantization.placement.overflow_fix import OverflowFix
@@ -58,6 +58,7 @@ class QuantizeOptions:
 
     def __post_init__(self) -> None:
         """Check values that would otherwise fail only after calibration."""
+        require_truths(self)
         if not isinstance(self.placement, PlacementOptions):
             raise ArgumentError(
                 f"placement is {self.placement!r}. Write it as PlacementOptions(...), of "

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from typing_extensions import override
 
-from nncfx.errors import CompressionError
+from nncfx.errors import CompressionError, require_truths
 from nncfx.graph.channels import Channels, GroupSet, Role
 from nncfx.schemes import operators
 from nncfx.schemes.layers import (
@@ -72,6 +72,7 @@ class RowPrune(Scheme):
     ignored: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        require_truths(self)
         resolve_criterion(self.criteria)
         exact_masks.check_at_least("align", 1 if self.align is None else self.align, 1)
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, require_truths
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Alignment:
     down: bool = False
 
     def __post_init__(self) -> None:
+        require_truths(self)
         for size in (self.multiple, self.step):
             if size is not None and size < 1:
                 raise ArgumentError(

@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from typing_extensions import override
 
-from nncfx.errors import ArgumentError, did_you_mean, require_known
+from nncfx.errors import ArgumentError, did_you_mean, require_known, require_truths
 from nncfx.json_codec import decode, encode
 from nncfx.operators.kinds import KINDS, unknown_kinds
 from nncfx.targets.description import read_description
@@ -105,6 +105,7 @@ class Hardware:
     byte_costs: Mapping[str, int | float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        require_truths(self)
         for table in (self.mac_costs, self.byte_costs):
             for dtype, cost in table.items():
                 if dtype not in DTYPES or cost < 0:

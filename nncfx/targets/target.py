@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, require_truths
 from nncfx.json_codec import encode
 from nncfx.targets.alignment import Alignment
 from nncfx.targets.description import read_description
@@ -84,6 +84,7 @@ class Target:
     missing: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        require_truths(self)
         if not self.name or self.name.endswith(".json"):
             raise ArgumentError(
                 f"The target's name is '{self.name}', which is empty or reads as a file. "

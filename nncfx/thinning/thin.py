@@ -10,6 +10,7 @@ from torch import nn
 
 from nncfx.algorithms.channel_pruning.masked_norm_statistics import NormHook, has_living_norms
 from nncfx.channels import analyze_channels
+from nncfx.controllers.base.nncf_names import tells_arguments
 from nncfx.errors import ArgumentError, ThinningError
 from nncfx.graph.channels import Channels
 from nncfx.network import NNCFNetwork, inputs_for
@@ -33,6 +34,7 @@ from nncfx.tracing.hooks.dynamic_class import original_class
 _LOGGER = logging.getLogger(__name__)
 
 
+@tells_arguments()
 def thin(  # noqa: PLR0913 (entry point: one argument per setting)
     model: nn.Module,
     example_inputs: ExampleInputs | None = None,

@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from nncfx._version import __version__
 from nncfx.config import NNCFConfig
 from nncfx.controllers import CompositeController, Controller
+from nncfx.controllers.base.nncf_names import tells_arguments
 from nncfx.errors import ArgumentError, StorageError
 from nncfx.network import NNCFNetwork
 from nncfx.quantization import Quantizer, fold_batch_norms
@@ -62,6 +63,7 @@ from nncfx.tracing.calls.preservation import drop_kept
 from nncfx.training.create import create_compressed_model
 
 
+@tells_arguments()
 def save(
     path: str | os.PathLike[str],
     model: nn.Module,

@@ -687,3 +687,12 @@ def test_scales_along_an_axis_that_a_weight_does_not_have_are_refused(
     save_file(tensors, path, metadata={"nncfx": json.dumps(description)})
     with pytest.raises(StorageError, match=rf"2 scales along axis {axis} of '0.weight'"):
         load(path, nn.Sequential(nn.Linear(8, 2)))
+
+
+@pytest.mark.parametrize("name", ["part.safetensors", "part.nncfx"])
+def test_a_part_of_a_wrapped_model_is_refused(name: str, tmp_path: Path) -> None:
+    whole = nncfx.quantize(nn.Sequential(nn.Sequential(nn.Linear(6, 6)), nn.ReLU()), [INPUTS])
+    with pytest.raises(StorageError, match=r"part of a wrapped model.*Save the whole model"):
+        save(tmp_path / name, whole[0])
+    whole.nncf.remove("quantization")
+    assert save(tmp_path / name, whole[0]).exists()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, ParamSpec, TypeVar
 
-from nncfx.errors import did_you_mean
+from nncfx.errors import TRUTHS, did_you_mean, require_truth
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -86,23 +86,28 @@ def tells_arguments(
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Make a function's error for an argument of NNCF name the equivalent.
 
+    A string for an argument that is true or false is an error, too.
+
     Args:
         passed_on: Functions to which it passes further arguments.
     """
 
     def decorated(function: Callable[_P, _R]) -> Callable[_P, _R]:
         known = {
-            name
+            name: parameter
             for one in (function, *passed_on)
             for name, parameter in inspect.signature(one).parameters.items()
             if parameter.kind is not parameter.VAR_KEYWORD
         }
+        truths = {name for name, one in known.items() if one.annotation in TRUTHS}
 
         @functools.wraps(function)
         def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             for name in (one for one in kwargs if one not in known):
                 told = instead_of(name) or did_you_mean(name, known)
                 raise TypeError(f"{function.__name__}() has no argument '{name}'.{told}")
+            for name in truths & kwargs.keys():
+                require_truth(name, kwargs[name])
             return function(*args, **kwargs)
 
         return called

@@ -9,7 +9,13 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from nncfx.errors import ArgumentError, SearchError, machine_faults_told, require_known
+from nncfx.errors import (
+    ArgumentError,
+    SearchError,
+    machine_faults_told,
+    require_known,
+    require_truths,
+)
 from nncfx.hago.graph.quant_graph import QuantGraph
 from nncfx.hago.rules.topology import Override, quantize_topology
 from nncfx.hago.search.bayesian import BayesianTuner
@@ -88,6 +94,7 @@ class QuantizeSettings:
     most_trials: int | None = None
 
     def __post_init__(self) -> None:
+        require_truths(self)
         least = {"min_bits": FEWEST_BITS, "processes": 1, "most_trials": 1}
         for name, bound in least.items():
             value = getattr(self, name)

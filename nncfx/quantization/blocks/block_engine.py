@@ -11,7 +11,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor, nn
 
-from nncfx.errors import ArgumentError, CompressionError, require_known, shortened
+from nncfx.errors import ArgumentError, CompressionError, require_known, require_truths, shortened
 from nncfx.narration import tracked
 from nncfx.quantization.blocks.activation_scales import best_scales, scalable_groups, scale_group
 from nncfx.quantization.blocks.block_calls import BlockCall, advanced, block_calls, find_blocks
@@ -79,6 +79,7 @@ class WeightSettings:
     half_scales: bool = False
 
     def __post_init__(self) -> None:
+        require_truths(self)
         if self.group_size is not None and self.group_size < 1:
             raise ArgumentError(
                 f"group_size is {self.group_size}; a group has at least one weight. Runtimes take "

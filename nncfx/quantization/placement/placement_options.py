@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, require_truths
 from nncfx.quantization.grid.spec import Mode
 
 
@@ -23,6 +23,7 @@ class SpecRequest:
     per_channel: bool | None = None
 
     def __post_init__(self) -> None:
+        require_truths(self)
         if self.bits is not None and type(self.bits) is not int:
             raise ArgumentError(
                 f"bits is {self.bits!r}; it is a whole number, at least 2. Write 8, or nothing; "
@@ -67,3 +68,6 @@ class PlacementOptions:
     unified: tuple[tuple[str, ...], ...] = ()
     quantize_inputs: bool = True
     quantize_outputs: bool = False
+
+    def __post_init__(self) -> None:
+        require_truths(self)

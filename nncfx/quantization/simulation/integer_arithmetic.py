@@ -84,7 +84,8 @@ def integer_arithmetic(model: nn.Module) -> Iterator[None]:
     if not isinstance(model, NNCFNetwork) or not quantizers_of(model):
         raise ArgumentError(
             f"This {type(model).__name__} has no quantizers, so it computes nothing in integers. "
-            "Pass what nncfx.quantize, or quantization by a config, has returned."
+            "Pass what nncfx.quantize, or quantization by a config, has returned. A part of such "
+            "a model has no quantizers of its own: pass the whole, and call the part in the block."
         )
     kernels = _Kernels()
     with ExitStack() as stack:

@@ -13,7 +13,7 @@ from torch import nn
 from typing_extensions import override
 
 from nncfx.closing import Closing
-from nncfx.errors import ArgumentError
+from nncfx.errors import ArgumentError, require_truths
 from nncfx.tracing import ExampleInputs
 
 ModelSource: TypeAlias = nn.Module | str | os.PathLike[str]
@@ -45,6 +45,7 @@ class BuildOptions:
 
     def __post_init__(self) -> None:
         """Check the number of threads; accept strings as paths."""
+        require_truths(self)
         if self.cache is not None:
             object.__setattr__(self, "cache", Path(self.cache))
         if self.threads is not None and self.threads < 1:

@@ -42,6 +42,7 @@ from nncfx.tracing.calls.input_specs import describe_inputs
 from nncfx.tracing.calls.model_copy import copy_of
 from nncfx.tracing.calls.module_check import require_shapes
 from nncfx.tracing.calls.preservation import drop_kept
+from nncfx.tracing.hooks.dynamic_class import HookedModule, spec_of
 from nncfx.tracing.hooks.store import STORE
 
 _HOOKS: Final = f"{STORE}."
@@ -120,7 +121,8 @@ def describe(
         without: Algorithms whose hooks are rebuilt by other means.
 
     Raises:
-        StorageError: a part of the model is wrapped instead of the model.
+        StorageError: a part of the model is wrapped instead of the model, or the model is part of
+            a wrapped one.
     """
     _check_parts(model)
     state = model_state(model)
@@ -165,6 +167,13 @@ def _check_parts(model: nn.Module) -> None:
                 "file of the whole model cannot describe. Save that part by itself, or wrap the "
                 "whole model."
             )
+    hooked = (one for one in model.modules() if isinstance(one, HookedModule))
+    if not isinstance(model, NNCFNetwork) and any(spec_of(one).is_hooked for one in hooked):
+        raise StorageError(
+            f"This {type(model).__name__} is part of a wrapped model and carries its hooks, which "
+            "a file of the part cannot describe. Save the whole model, and take the part of what "
+            "nncfx.load returns."
+        )
 
 
 def _spare(state: dict[str, Any], model: NNCFNetwork) -> None:

@@ -179,10 +179,10 @@ class CallPlan:
         return OtherCallsError(
             f"While it is compiled or exported, {self.module or 'the model'} {what} when it was "
             "traced. Hooks would be missing. Write functions of torch.jit.script as plain ones, "
-            "and let the forward call the same always (torch.compiler.is_compiling and "
-            "is_exporting tell it); or wrap with inputs that take the path of an export, such as "
-            "a mask with padding, where the forward leaves out a mask of ones; or leave that "
-            "scope out with ignored_scopes; or take the model, not a part that it runs repeatedly."
+            "and call the same always, in training too (is_compiling and is_exporting of "
+            "torch.compiler tell it); or wrap with inputs that take the path of an export, such "
+            "as a mask with padding if masks of ones are left out; leave the scope out with "
+            "ignored_scopes; or take the model, not a part that it runs repeatedly."
         )
 
     def call(

@@ -290,6 +290,15 @@ def test_a_model_without_quantizers_is_refused(*, is_wrapped: bool) -> None:
         pass
 
 
+def test_a_part_is_called_in_the_block_of_the_whole() -> None:
+    x = torch.randn(4, 8)
+    whole = nncfx.quantize(nn.Sequential(nn.Sequential(nn.Linear(8, 8)), nn.ReLU()), [x])
+    with pytest.raises(ArgumentError, match="pass the whole"), integer_arithmetic(whole[0]):
+        pass
+    with integer_arithmetic(whole):
+        assert torch.equal(whole[0](x).relu(), whole(x))
+
+
 def _first_row_away(x: Tensor) -> Tensor:
     x[:1] = 0.3
     return x

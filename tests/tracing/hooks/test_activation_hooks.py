@@ -491,6 +491,22 @@ def test_a_compiled_forward_that_leaves_out_a_call_is_refused_behind_a_graph_bre
         torch.compile(model, backend="eager")(x, is_first=False)
 
 
+def test_a_compiled_forward_that_calls_more_in_training_is_refused() -> None:
+    class AddsInTraining(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = (x + x).relu()
+            return x + 10 if self.training else x
+
+    model = wrap(AddsInTraining(), torch.ones(2))
+    hook(model, PostSite("AddsInTraining/__add___0"))
+    compiled = torch.compile(model, backend="eager")
+    model.eval()
+    assert compiled(torch.ones(2)).tolist() == [4, 4]
+    model.train()
+    with pytest.raises(HookError, match="call the same always, in training too"):
+        compiled(torch.ones(2))
+
+
 def test_calls_of_a_part_that_differ_between_traces_keep_their_numbers() -> None:
     x = torch.ones(2)
     model = wrap(AddsTwice(), x, further_inputs=[(x, False)])
