@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnxruntime
@@ -83,6 +84,27 @@ def test_a_length_leaves_the_batch_open(is_quantized: bool, tmp_path: Path) -> N
         x = torch.randn(examples, 3, 4)
         # of the int8 model, integers of biases are rounded
         assert_file_agrees(path, model, (x,), atol=1e-4, rtol=1e-3)
+
+
+class _Fixed(_Lengths):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.reshape(2, 3, 4))
+
+
+def test_code_that_fixes_the_batch_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured, modes = torch.export.export, list[bool]()
+
+    def counted(model: nn.Module, args: Any, **options: Any) -> Any:  # noqa: ANN401 (passed on)
+        modes.append(options["strict"])
+        return captured(model, args, **options)
+
+    monkeypatch.setattr(torch.export, "export", counted)
+    x = torch.randn(2, 3, 4)
+    with pytest.raises(ExportError, match=r"fixes the batch of input 'x'"):
+        export_onnx(quantize(_Fixed(), [x]), tmp_path / "m.onnx", x)
+    assert modes.count(True) == 1
 
 
 class _Sum(_Lengths):
