@@ -42,6 +42,8 @@ _REPLACED: Final = frozenset(
 _INDEXING: Final = frozenset(
     {_ATEN.index.Tensor, _ATEN.index_put.default, _ATEN.index_put_.default}
 )
+_PROMOTING: Final = frozenset({_ATEN.rsub.Scalar, _ATEN.floor_divide.default})
+"""Operations of which torch's exporter cannot promote an integer tensor for a float number."""
 _HARMLESS: Final = frozenset({_ATEN.detach_.default})
 """In-place operations that change no values."""
 _OTHER_BRANCH: Final = (
@@ -104,6 +106,7 @@ def captured_program(
     _remove_assertions(program)
     _compute_numbers(program)
     _widen_indices(program)
+    _promote(program.graph)
     return QuicklyDecomposed.of(program)
 
 
@@ -190,15 +193,28 @@ def _widen_indices(program: torch.export.ExportedProgram) -> None:
     for node in nodes:
         indices = list(node.args[1])
         for place, index in enumerate(indices):
-            if index is None or index.meta["val"].dtype is not torch.int32:
-                continue
-            with graph.inserting_before(node):
-                wide = graph.call_function(_ATEN.to.dtype, (index, torch.int64))
-            wide.meta = {**node.meta, "val": index.meta["val"].to(torch.int64)}
-            indices[place] = wide
+            if index is not None and index.meta["val"].dtype is torch.int32:
+                indices[place] = _cast(index, torch.int64, node)
         node.update_arg(1, indices)
     if nodes:
         program.graph_module.recompile()
+
+
+def _promote(graph: fx.Graph) -> None:
+    """Cast integers of `_PROMOTING` operations, such as `1.0 - mask`, to their results' dtype."""
+    for node in [one for one in graph.nodes if one.target in _PROMOTING]:
+        dtype = node.meta["val"].dtype
+        for one in node.all_input_nodes:
+            if one.meta["val"].dtype is not dtype:
+                node.replace_input_with(one, _cast(one, dtype, node))
+
+
+def _cast(value: fx.Node, dtype: torch.dtype, reader: fx.Node) -> fx.Node:
+    """Return a new node before `reader` that casts `value` to `dtype`."""
+    with reader.graph.inserting_before(reader):
+        cast = reader.graph.call_function(_ATEN.to.dtype, (value, dtype))
+    cast.meta = {**reader.meta, "val": value.meta["val"].to(dtype)}
+    return cast
 
 
 def _fixes_batch(program: torch.export.ExportedProgram, call: Call, opened: Any) -> bool:  # noqa: ANN401 (a tree)

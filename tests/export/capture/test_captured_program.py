@@ -157,6 +157,21 @@ class _Of(nn.Module):
         return self.compute(x)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    "compute",
+    [lambda x: 1.0 - x, lambda x: torch.rsub(x, 1.5, alpha=2), lambda x: x // 1.5],
+    ids=["difference", "scaled difference", "quotient"],
+)
+def test_integers_meet_float_numbers(
+    compute: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype, tmp_path: Path
+) -> None:
+    x = torch.tensor([[1, 0, 3], [1, -5, 7]], dtype=dtype)
+    path = export_onnx(_Of(compute), tmp_path / "m.onnx", x).path
+    (found,) = run_file(path, x)
+    assert found.tolist() == compute(x.double()).tolist()
+
+
 def _for_one(x: torch.Tensor) -> torch.Tensor:
     return 2 * x if x.shape[0] == 1 else x.relu()
 
