@@ -20,6 +20,7 @@ from nncfx.export.capture.dynamic_batch import Call
 from nncfx.export.capture.export_failure import makes_constants
 from nncfx.export.capture.exportable_calls import ATTENTION_AXES, ExportableCalls
 from nncfx.export.capture.inplace_operations import is_inplace
+from nncfx.export.capture.patched_exporter import FixedAxisError, fixing_no_axes, open_axes
 from nncfx.export.capture.preparation import run_once
 from nncfx.network import NNCFNetwork
 from nncfx.tracing.calls.inputs import own_tensors
@@ -41,6 +42,8 @@ _REPLACED: Final = frozenset(
 _INDEXING: Final = frozenset(
     {_ATEN.index.Tensor, _ATEN.index_put.default, _ATEN.index_put_.default}
 )
+_PROMOTING: Final = frozenset({_ATEN.rsub.Scalar, _ATEN.floor_divide.default})
+"""Operations of which torch's exporter cannot promote an integer tensor for a float number."""
 _HARMLESS: Final = frozenset({_ATEN.detach_.default})
 """In-place operations that change no values."""
 _OTHER_BRANCH: Final = (
@@ -85,6 +88,8 @@ def captured_program(
             closed = capture(model, *(own or call), dynamic_shapes=None)
             raise _other_calls(model, result.exception, closed.exception)
         program = result.exported_program
+        if _is_fixed_axis(result.exception):
+            return None
         if program is None or any(map(_has_other_form, program.graph.nodes)):
             with ExportableCalls():
                 result = capture(model, call[0], call[1], dynamic_shapes=opened)
@@ -95,17 +100,37 @@ def captured_program(
 
     program = captured(TorchExportNonStrictStrategy(verbose=False))
     if program is not None and _fixes_batch(program, call, opened):
-        # len() returns a plain int; only the strict strategy, which reads the code, keeps the axis
-        strict = captured(TorchExportStrictStrategy(verbose=False))
-        if strict is not None and not _fixes_batch(strict, call, opened):
-            # the strict strategy may skip hooks, so use its program only if it has all quantizers
-            program = strict if _quantizers(strict) == _quantizers(program) else program
+        program = _reading_code(captured, program, call, opened)
     if program is None:
         return None
     _remove_assertions(program)
     _compute_numbers(program)
     _widen_indices(program)
+    _promote(program.graph)
     return QuicklyDecomposed.of(program)
+
+
+def _reading_code(
+    captured: Callable[..., torch.export.ExportedProgram | None],
+    program: torch.export.ExportedProgram,
+    call: Call,
+    opened: Any,  # noqa: ANN401 (a tree)
+) -> torch.export.ExportedProgram:
+    """Return a program by the strict strategy if only that keeps the axes in `opened` open.
+
+    len() returns a plain int; only the strict strategy, which reads the code, keeps the axis.
+    """
+    with fixing_no_axes():
+        strict = captured(TorchExportStrictStrategy(verbose=False))
+    if strict is None or _fixes_batch(strict, call, opened):
+        return program
+    # the strict strategy may skip hooks, so use its program only if it has all quantizers
+    return strict if _quantizers(strict) == _quantizers(program) else program
+
+
+def _is_fixed_axis(error: BaseException | None) -> bool:
+    """Return whether torch failed because `fixing_no_axes` kept it from fixing an open axis."""
+    return isinstance(error and error.__context__, FixedAxisError)
 
 
 def _other_calls(
@@ -168,28 +193,39 @@ def _widen_indices(program: torch.export.ExportedProgram) -> None:
     for node in nodes:
         indices = list(node.args[1])
         for place, index in enumerate(indices):
-            if index is None or index.meta["val"].dtype is not torch.int32:
-                continue
-            with graph.inserting_before(node):
-                wide = graph.call_function(_ATEN.to.dtype, (index, torch.int64))
-            wide.meta = {**node.meta, "val": index.meta["val"].to(torch.int64)}
-            indices[place] = wide
+            if index is not None and index.meta["val"].dtype is torch.int32:
+                indices[place] = _cast(index, torch.int64, node)
         node.update_arg(1, indices)
     if nodes:
         program.graph_module.recompile()
 
 
+def _promote(graph: fx.Graph) -> None:
+    """Cast integers of `_PROMOTING` operations, such as `1.0 - mask`, to their results' dtype."""
+    for node in [one for one in graph.nodes if one.target in _PROMOTING]:
+        dtype = node.meta["val"].dtype
+        for one in node.all_input_nodes:
+            if one.meta["val"].dtype is not dtype:
+                node.replace_input_with(one, _cast(one, dtype, node))
+
+
+def _cast(value: fx.Node, dtype: torch.dtype, reader: fx.Node) -> fx.Node:
+    """Return a new node before `reader` that casts `value` to `dtype`."""
+    with reader.graph.inserting_before(reader):
+        cast = reader.graph.call_function(_ATEN.to.dtype, (value, dtype))
+    cast.meta = {**reader.meta, "val": value.meta["val"].to(dtype)}
+    return cast
+
+
 def _fixes_batch(program: torch.export.ExportedProgram, call: Call, opened: Any) -> bool:  # noqa: ANN401 (a tree)
     """Return whether an axis that `opened` leaves open is fixed in `program`."""
-    leaves = pytree.tree_leaves(opened)
-    dims = {one.__name__ for one in leaves if isinstance(one, torch.export.Dim)}
     symbols = {
         one.node.expr
         for sizes, _ in _inputs(program, call)
         for one in sizes
         if isinstance(one, torch.SymInt)
     }
-    return len(symbols) < len(dims)
+    return len(symbols) < open_axes(opened)
 
 
 def _quantizers(program: torch.export.ExportedProgram) -> int:

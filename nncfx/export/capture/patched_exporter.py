@@ -13,6 +13,8 @@
   operators contain the loop. With open axes it captures a loop for each layer and direction and
   runs all steps twice during decomposition, which takes a second for 20 steps and fixes their
   number.
+* If an open axis is fixed at the example's size, it captures the model a second time with the axis
+  fixed. The strict strategy, which is slow, would repeat it for a program that is not used.
 * Distributions, which policies return, validate the values of their parameters; a capture has no
   values.
 """
@@ -27,6 +29,8 @@ import torch
 import torch._export.utils
 from torch import Tensor
 from torch.distributions import Distribution
+from torch.export import dynamic_shapes
+from torch.utils import _pytree as pytree
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -59,6 +63,31 @@ def patched_exporter() -> Iterator[None]:
         loops.register_lstm_while_loop_decomposition(),
     ):
         yield
+
+
+class FixedAxisError(ValueError):
+    """Capturing fixes an axis that should stay open."""
+
+
+@contextlib.contextmanager
+def fixing_no_axes() -> Iterator[None]:
+    """Let a capture that fixes open axes fail inside the block, where torch would repeat it."""
+    refine = dynamic_shapes.refine_dynamic_shapes_from_suggested_fixes
+
+    def refined(message: str, shapes: Any) -> Any:  # noqa: ANN401 (trees)
+        found = refine(message, shapes)
+        if open_axes(found) < open_axes(shapes):
+            raise FixedAxisError(message)
+        return found
+
+    with _replaced(dynamic_shapes, refine.__name__, refined):
+        yield
+
+
+def open_axes(shapes: Any) -> int:  # noqa: ANN401 (a tree)
+    """Return the number of different open axes in `shapes`."""
+    leaves = pytree.tree_leaves(shapes)
+    return len({one.__name__ for one in leaves if isinstance(one, torch.export.Dim)})
 
 
 @contextlib.contextmanager

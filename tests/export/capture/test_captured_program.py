@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnxruntime
@@ -85,6 +86,27 @@ def test_a_length_leaves_the_batch_open(is_quantized: bool, tmp_path: Path) -> N
         assert_file_agrees(path, model, (x,), atol=1e-4, rtol=1e-3)
 
 
+class _Fixed(_Lengths):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.reshape(2, 3, 4))
+
+
+def test_code_that_fixes_the_batch_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured, modes = torch.export.export, list[bool]()
+
+    def counted(model: nn.Module, args: Any, **options: Any) -> Any:  # noqa: ANN401 (passed on)
+        modes.append(options["strict"])
+        return captured(model, args, **options)
+
+    monkeypatch.setattr(torch.export, "export", counted)
+    x = torch.randn(2, 3, 4)
+    with pytest.raises(ExportError, match=r"fixes the batch of input 'x'"):
+        export_onnx(quantize(_Fixed(), [x]), tmp_path / "m.onnx", x)
+    assert modes.count(True) == 1
+
+
 class _Sum(_Lengths):
     """It adds, by an operator, what the next layer reads."""
 
@@ -133,6 +155,21 @@ class _Of(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.compute(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize(
+    "compute",
+    [lambda x: 1.0 - x, lambda x: torch.rsub(x, 1.5, alpha=2), lambda x: x // 1.5],
+    ids=["difference", "scaled difference", "quotient"],
+)
+def test_integers_meet_float_numbers(
+    compute: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype, tmp_path: Path
+) -> None:
+    x = torch.tensor([[1, 0, 3], [1, -5, 7]], dtype=dtype)
+    path = export_onnx(_Of(compute), tmp_path / "m.onnx", x).path
+    (found,) = run_file(path, x)
+    assert found.tolist() == compute(x.double()).tolist()
 
 
 def _for_one(x: torch.Tensor) -> torch.Tensor:
