@@ -26,7 +26,7 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """An operation that is its module's only call.
+    """An operation that is its module's only call, in training too.
 
     Attributes:
         arguments: The position or keyword of the forward's argument, by input port.
@@ -339,6 +339,8 @@ class ModuleStack:
         first = frame.first
         if frame.has_callees or frame.count != 1 or first is None or not first.address:
             return
+        if _reads_training(frame.module_class.forward):
+            return
         given: dict[int, int | str] = {id(one): key for key, one in frame.kwargs.items()}
         given |= {id(one): position for position, one in enumerate(frame.args)}
         self._boundaries[first.address] = _boundary(
@@ -354,6 +356,14 @@ def _boundary(
 ) -> Boundary:
     # nearly all layers have equal boundaries, so share one object
     return Boundary(dict(arguments), is_result, visit)
+
+
+def _reads_training(forward: Any) -> bool:
+    """Return whether `forward` is not torch's and may make further calls in training."""
+    code = getattr(forward, "__code__", None)
+    if code is None or (forward.__module__ or "").startswith("torch."):
+        return False
+    return "training" in code.co_names
 
 
 def _is_below(name: str, caller: str) -> bool:

@@ -491,6 +491,18 @@ def test_a_compiled_forward_that_leaves_out_a_call_is_refused_behind_a_graph_bre
         torch.compile(model, backend="eager")(x, is_first=False)
 
 
+def test_calls_that_a_module_makes_only_in_training_come_after_the_hook() -> None:
+    class AddsInTraining(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + x
+            return x + 10 if self.training else x
+
+    model = wrap(nn.Sequential(AddsInTraining()), torch.ones(2))
+    hook(model, PostSite("Sequential/AddsInTraining[0]/__add___0"))
+    assert model.eval()(torch.ones(2)).tolist() == [4, 4]
+    assert model.train()(torch.ones(2)).tolist() == [14, 14]
+
+
 def test_a_compiled_forward_that_calls_more_in_training_is_refused() -> None:
     class AddsInTraining(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
