@@ -1,4 +1,4 @@
-"""Trace without computing contractions, which return zeros of the right shape.
+"""Trace without computing contractions, which return tensors of the right shape.
 
 A graph holds shapes, not values, and contractions take nearly all of a forward's time. If the
 model reads a value after a contraction was skipped, the trace is aborted and repeated with values.
@@ -118,7 +118,7 @@ class Shortcut:
         return self._void.new(tensor.shape, tensor.dtype, tensor.device)
 
     def run(self, call: Invocation) -> Any:
-        """Return the result of the call, or zeros of its shape.
+        """Return the result of the call, or a tensor of its shape without values.
 
         Raises:
             ValuesNeeded: the call needs values that were not computed.

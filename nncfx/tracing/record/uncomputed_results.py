@@ -14,7 +14,7 @@ _SHARED_FROM: Final = 2**14
 
 @final
 class UncomputedResults:
-    """Zeros in place of results; large ones share memory, which need not be zeroed again.
+    """Tensors in place of results; large ones share memory, which is zeroed only once.
 
     Writing to one changes the others, so they may hold any values, and nothing may read them.
     torch refuses some writes in place to a tensor that overlaps with an operand of another shape.
