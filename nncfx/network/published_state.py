@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 from weakref import WeakSet
 
 import torch
@@ -29,6 +29,14 @@ _TOLD: Final[WeakSet[nn.Module]] = WeakSet()
 """Models already warned about; a trainer saves many times."""
 
 _LOGGER = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class WritesInPlace(Protocol):
+    """A hook on a weight that can write its result over the weight, without a second tensor."""
+
+    def write_to(self, weight: Tensor) -> None:
+        """Replace `weight` by what the hook makes of it."""
 
 
 def is_bakeable(insertion: Insertion) -> bool:
@@ -84,7 +92,7 @@ def read_weights(
 
 
 def baked_weights(
-    model: nn.Module, hooks: Iterable[Insertion]
+    model: nn.Module, hooks: Iterable[Insertion], *, inplace: bool = False
 ) -> Iterator[tuple[Tensor, list[tuple[tuple[str, str], Tensor]]]]:
     """Yield each hooked tensor with the values that each of its readers, (module, name), reads.
 
@@ -95,16 +103,17 @@ def baked_weights(
     Args:
         model: The wrapped model.
         hooks: Its hooks.
+        inplace: Whether a hook that can do so writes to the tensor, which is then its value.
     """
     hooks = list(hooks)
     modules = dict(nn.Module.named_modules(model))
     first = {id(module): path for path, module in modules.items()}
     every = dict(model.named_modules(remove_duplicate=False))
-    sites = {
-        (first[id(every[one.site.module])], one.site.name)
-        for one in hooks
-        if isinstance(one.site, WeightSite)
-    }
+    sites: dict[tuple[str, str], list[nn.Module]] = {}
+    for one in hooks:
+        if isinstance(one.site, WeightSite):
+            place = (first[id(every[one.site.module])], one.site.name)
+            sites.setdefault(place, []).append(one.hook)
     places: dict[int, list[tuple[str, str]]] = {}
     sizes: dict[int, int] = {}
     for path, module in modules.items():
@@ -114,9 +123,15 @@ def baked_weights(
     with evaluating(one.hook for one in hooks):
         for key in sorted(places, key=sizes.__getitem__, reverse=True):
             each = places[key]
-            if sites.isdisjoint(each):
+            if sites.keys().isdisjoint(each):
                 continue
             held = own_tensors(modules[each[0][0]])[each[0][1]]
+            alone = sites[each[0]] if inplace and len(each) == 1 else []
+            if len(alone) == 1 and isinstance(alone[0], WritesInPlace):
+                with torch.no_grad():
+                    alone[0].write_to(held)
+                yield held, [(each[0], held.detach())]
+                continue
             with torch.no_grad(), hooked_reads():
                 read = [
                     (one, (getattr(modules[one[0]], one[1]) if one in sites else held).detach())

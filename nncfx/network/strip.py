@@ -45,7 +45,7 @@ def strip(model: nn.Module, *, inplace: bool = False) -> nn.Module:
         return strip(own_model(model, inplace=inplace), inplace=True)
     baked: dict[int, Tensor] = {}
     split: dict[tuple[str, str], Tensor] = {}
-    for held, values in baked_weights(model, model.nncf.hooks):
+    for held, values in baked_weights(model, model.nncf.hooks, inplace=inplace):
         merged = _merged(held, values, inplace=inplace)
         values.clear()  # frees them before the next values are computed
         baked[id(held)] = next(iter(merged.values()))

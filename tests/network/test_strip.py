@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
+from nncfx.controllers.masks.masking import MaskHook
 from nncfx.errors import TracingError
 from nncfx.network import NNCFNetwork, strip, wrap
 from nncfx.network.published_state import baked_weights
@@ -157,3 +160,29 @@ def test_the_largest_weight_is_baked_first(halve: nn.Module) -> None:
     model = hooked(layers, torch.ones(1, 2), halve)
     sizes = [held.numel() for held, _ in baked_weights(model, model.nncf.hooks)]
     assert sizes == [27, 9, 9, 6, 3, 1]
+
+
+class Sizes(TorchDispatchMode):
+    """Notes the largest tensor that operations return, without views."""
+
+    largest = 0
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {one.untyped_storage().data_ptr() for one in tensors_in(args)}
+        new = [one for one in tensors_in(result) if one.untyped_storage().data_ptr() not in given]
+        self.largest = max([self.largest, *(one.numel() for one in new)])
+        return result
+
+
+def test_in_place_a_large_mask_is_baked_without_a_second_weight() -> None:
+    model = wrap(nn.Sequential(nn.Linear(2048, 1024)), torch.ones(1, 2048))
+    mask = torch.ones(1024, 2048).triu()
+    expected = model[0].weight.detach() * mask
+    model.nncf.register([Insertion(WeightSite("0", "weight"), MaskHook(mask), 0, "test")])
+    model.nncf.commit()
+    with Sizes() as sizes:
+        strip(model, inplace=True)
+    assert torch.equal(model[0].weight, expected)
+    assert sizes.largest < 1024 * 2048

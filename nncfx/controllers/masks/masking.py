@@ -10,7 +10,13 @@ from typing_extensions import override
 
 from nncfx.controllers.base.weights import aliases, raw_parameters
 from nncfx.controllers.masks.exact_hook import ExactHook, fractions
-from nncfx.controllers.masks.packed_bits import bit_count, masked, packed_bits, unpacked_bits
+from nncfx.controllers.masks.packed_bits import (
+    bit_count,
+    mask_in_place,
+    masked,
+    packed_bits,
+    unpacked_bits,
+)
 from nncfx.errors import CompressionError
 from nncfx.lazy import LazyMapping
 from nncfx.tracing import Insertion
@@ -89,6 +95,13 @@ class MaskHook(ExactHook):
         if weight.shape == self.shape:
             return masked(weight, self.bits)
         return weight * unpacked_bits(self.bits, self.shape)
+
+    def write_to(self, weight: Tensor) -> None:
+        """Replace `weight` by what `forward` returns for it."""
+        if self.is_packed and weight.shape == self.shape and weight.is_contiguous():
+            mask_in_place(weight, self.bits)
+        else:
+            weight.detach().copy_(self(weight))
 
     @override
     def _fault(self) -> str:

@@ -85,6 +85,14 @@ def masked(weight: Tensor, bits: Tensor) -> Tensor:
     return found
 
 
+def mask_in_place(weight: Tensor, bits: Tensor) -> None:
+    """Multiply a contiguous `weight` by the zeros and ones in `bits`, without a second tensor."""
+    values = weight.detach().view(-1)
+    for start in range(0, len(values), _PIECE):
+        piece = values[start : start + _PIECE]
+        piece *= unpacked_bits(bits[start // _BITS : (start + _PIECE) // _BITS], piece.shape)
+
+
 def _product(weight: Tensor, bits: Tensor) -> Tensor:
     product = torch.empty_like(weight, memory_format=torch.contiguous_format)
     values, into = weight.reshape(-1), product.view(-1)
