@@ -86,7 +86,12 @@ def masked(weight: Tensor, bits: Tensor) -> Tensor:
 
 
 def mask_in_place(weight: Tensor, bits: Tensor) -> None:
-    """Multiply a contiguous `weight` by the zeros and ones in `bits`, without a second tensor."""
+    """Replace a contiguous `weight` by what `masked` returns, without a second tensor.
+
+    Args:
+        weight: of n entries.
+        bits: zeros and ones for the entries, in `ceil(n / 8)` bytes, as by `packed_bits`.
+    """
     values = weight.detach().view(-1)
     for start in range(0, len(values), _PIECE):
         piece = values[start : start + _PIECE]

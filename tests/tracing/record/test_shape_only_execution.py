@@ -342,9 +342,8 @@ def test_sums_and_products_of_what_was_not_computed_are_not_computed() -> None:
 @pytest.mark.parametrize(
     "write",
     [
-        lambda first, second: first.transpose(2, 3).mul_(
-            second
-        ),  # torch refuses it if they overlap
+        # torch refuses this one if the two overlap
+        lambda first, second: first.transpose(2, 3).mul_(second),
         lambda first, second: first.__setitem__((slice(None), slice(8)), second[:, 8:]),
         lambda first, second: torch.maximum(first[:, :8], second[:, 8:], out=first[:, 8:]),
     ],
